@@ -26,11 +26,11 @@ class Axis:
     length: int  # in the trace
     fixed: bool = False  # whether the math holds for this length alone
     is_input: bool = False  # whether an input has it
-    factors: Dim = ()  # what it is the same as: one axis, or several in its place
-    wishes: list[tuple[int, str]] = field(default_factory=list)  # names, with the rank of who wishes it: low counts
-    formula: object = None  # its length, of lengths of inputs, where the trace knows it
-    first: int = -1  # the axis of which it is another name
-    beside: set[int] = field(default_factory=set)  # axes that some value has, too
+    factors: Dim = ()  # the axis that it was joined to, or the axes that it was split into
+    wishes: list[tuple[int, str]] = field(default_factory=list)  # ranks and names; low ranks win
+    formula: object = None  # its length, of lengths of inputs, if the trace knows it
+    first: int = -1  # the axis that it is a second name of
+    beside: set[int] = field(default_factory=set)  # axes that some value has together with it
 
 
 class Axes:
@@ -56,7 +56,7 @@ class Axes:
         return (len(self._all) - 1,)
 
     def again(self, axis: int, taken: Container[int]) -> int:
-        """Another name for an axis, as of something beside itself: one that it has, but for those that are `taken`."""
+        """A second name for an axis, for a value that has it twice: an existing one not in `taken`, or a new one."""
         root = self.root(axis)
         for other in range(len(self._all)):
             if not self._all[other].factors and other not in taken and self.root(other) == root:
@@ -67,13 +67,13 @@ class Axes:
         return len(self._all) - 1
 
     def root(self, axis: int) -> int:
-        """The axis of which one is another name, or itself."""
+        """The axis that one is a second name of, or itself."""
         (axis,) = self.atoms((axis,))
         first = self._all[axis].first
         return axis if first < 0 else self.root(first)
 
     def equate(self, one: int, other: int) -> None:
-        """Two axes have one length: the later one is another name of the other."""
+        """Makes two axes have one length: the later one becomes a second name of the other."""
         first, second = sorted((self.root(one), self.root(other)))
         if self._all[first].fixed or self._all[second].fixed:
             self.fix((first, second))
@@ -81,7 +81,7 @@ class Axes:
             self._all[second].first = first
 
     def note(self, axes: Iterable[int]) -> None:
-        """Takes note of axes that some value has, all of them: they stay different ones."""
+        """Notes axes that some value has together, so that they stay different."""
         axes = set(axes)
         for axis in axes:
             self._all[axis].beside |= axes - {axis}
@@ -91,7 +91,7 @@ class Axes:
         return other not in self._all[one].beside
 
     def atoms(self, dim: Iterable[int]) -> Dim:
-        """The axes of a dimension as they are now: none of them is another one, or is split."""
+        """The current axes of a dimension, after all joins and splits."""
         found: list[int] = []
         for axis in dim:
             factors = self._all[axis].factors
@@ -105,14 +105,14 @@ class Axes:
         return math.prod(self._all[axis].length for axis in dim)
 
     def join(self, one: Dim, other: Dim) -> None:
-        """Makes two dimensions one. Refuses what some value has beside each other."""
+        """Makes two dimensions one. Raises `Refusal` if some value has both."""
         for a, b in self.pairs(one, other):
             if not self.may_join(a, b):
                 raise Refusal(*TWICE)
             self.merge(a, b)
 
     def pairs(self, one: Dim, other: Dim) -> Iterator[tuple[int, int]]:
-        """The axes of two dimensions that are different, one by one, splitting axes where only one is a group."""
+        """Yields pairs of different axes of two dimensions, splitting axes to the same lengths. Raises `Refusal`."""
         left, right = list(self.atoms(one)), list(self.atoms(other))
         if self.length(left) != self.length(right):
             message = f"lengths {self.length(left)} and {self.length(right)} do not fit"
@@ -133,7 +133,7 @@ class Axes:
                 left, right = [*self.atoms(left)], [*self.atoms(right)]
 
     def merge(self, a: int, b: int) -> None:
-        """Makes two axes one, the first."""
+        """Joins axis `b` to axis `a`."""
         self.changes += 1
         one, other = self._all[a], self._all[b]
         roots = sorted({self.root(a), self.root(b)} - {a, b})
@@ -149,7 +149,7 @@ class Axes:
         one.beside |= other.beside
 
     def _split(self, axis: int, outer: int, fixed: bool, inner_fixed: bool = False) -> tuple[int, int]:
-        """An axis as a group of `outer` times the rest, with its other names."""
+        """Splits an axis and its second names into `outer` times the rest."""
         root = self.root(axis)
         same = [one for one, own in enumerate(self._all) if not own.factors and self.root(one) == root]
         made = {one: self._split_alone(one, outer, fixed, inner_fixed) for one in sorted(same, key=root.__ne__)}
@@ -172,12 +172,12 @@ class Axes:
         return first, second
 
     def regroup(self, dims: Iterable[Dim], lengths: Sequence[tuple[int, bool]]) -> Dims:
-        """The same elements in dimensions of other lengths, each with whether it is a number of the program."""
+        """The same elements in dimensions of `lengths`, each with whether the program fixes it. Raises `Refusal`."""
         left, before = list(self.all_atoms(dims)), len(self._all)
         result: list[Dim] = []
         for length, fixed in lengths:
             dim = self._cut(left, length, fixed, False, _VIEW)
-            if fixed and len(dim) == 1 and dim[0] >= before:  # The rest of one that is split here.
+            if fixed and len(dim) == 1 and dim[0] >= before:  # The rest of an axis that was split here.
                 self.fix(dim)
             result.append(dim)
         if left:
@@ -185,7 +185,7 @@ class Axes:
         return tuple(result)
 
     def _cut(self, left: list[int], length: int, fixed: bool, rest_fixed: bool, why: tuple[str, str]) -> Dim:
-        """Removes the first axes of a length, of which the last may be split."""
+        """Removes the first axes of `left`, `length` elements in all; the last one may be split. Raises `Refusal`."""
         dim: list[int] = []
         while self.length(dim) < length:
             if not left:
@@ -203,7 +203,7 @@ class Axes:
         return tuple(dim)
 
     def divide(self, dim: Dim, outer: int, *, outer_fixed: bool = False, inner_fixed: bool = False) -> tuple[Dim, Dim]:
-        """A dimension as an outer and an inner one, of which the outer has a length."""
+        """Splits a dimension into one of length `outer` and an inner one. Raises `Refusal`."""
         left = list(self.atoms(dim))
         taken = self._cut(left, outer, outer_fixed, inner_fixed, ("parts that are no whole groups", ""))
         if outer_fixed:
@@ -211,7 +211,7 @@ class Axes:
         return taken, tuple(left)
 
     def fix(self, dim: Iterable[int]) -> None:
-        """The math holds for these lengths alone."""
+        """Notes that the math holds for these lengths alone."""
         for axis in self.atoms(dim):
             self._all[axis].fixed = True
 
@@ -220,12 +220,12 @@ class Axes:
         return any(self._all[axis].is_input for axis in self.atoms(dim))
 
     def is_as_long(self, one: int, other: int) -> bool:
-        """Whether two axes have one length in any call: a number of the program, or one formula."""
+        """Whether two axes have equal lengths in any call: both fixed, or with the same formula."""
         a, b = self._all[one], self._all[other]
         return a.length == b.length and ((a.fixed and b.fixed) or (a.formula is not None and a.formula == b.formula))
 
     def wish(self, dim: Iterable[int], names: str, rank: int = 1) -> None:
-        """Names that would suit a dimension, the best first; lower ranks count more."""
+        """Adds names that suit a dimension of one axis, the best first; lower ranks win."""
         axes = self.atoms(dim)
         if len(axes) == 1:
             self._all[axes[0]].wishes += [(rank, name) for name in names.split()]

@@ -1,4 +1,4 @@
-"""What rows of the table make values with: functions of the language applied to them, along axes that they share."""
+"""What builders of the table share: functions of the language applied to values along common axes."""
 
 from __future__ import annotations
 
@@ -29,24 +29,24 @@ class Building:
         self.axes = Axes()
         self.axes_of = AxesOf(self.axes)
         self.values: dict[torch.fx.Node, Any] = {}
-        self.refused: list[str] = []  # the names of the nodes that have no words
+        self.refused: list[str] = []  # names of nodes that the language cannot express
         self.problems: list[Refusal] = []
         self.inputs: dict[str, Value] = {}
-        self.declared: dict[str, Dims] = {}  # the dimensions of inputs, those of length 1 too where they are axes
+        self.declared: dict[str, Dims] = {}  # dimensions of inputs, with those of length 1 that are axes
         self.params: dict[str, float | int] = {}
-        self.same_dtype: list[frozenset[str]] = []  # inputs whose dtypes a matmul needs to be one
+        self.same_dtype: list[frozenset[str]] = []  # inputs that a matmul requires to have one dtype
         self.made: list[tuple[int, Place]] = []  # axes that the program makes, and where
-        self.lengths: dict[int, Expr] = {}  # how long those are, of lengths of inputs
-        self.used: dict[int, Place] = {}  # axes of whose lengths the program makes numbers, and where
+        self.lengths: dict[int, Expr] = {}  # of these, computed from lengths of inputs
+        self.used: dict[int, Place] = {}  # axes whose lengths the program converts to numbers, and where
         self.result_places: list[Place] = []
         self.is_detached = False
-        self._autocast: list[torch.dtype | None] = []  # of the regions that this is in, the innermost last
+        self._autocast: list[torch.dtype | None] = []  # of the enclosing regions, the innermost last
         self.packet = ""  # the operator that is translated
         self._names = variables(trace)
         self._places: tuple[Place, ...] = ()
         self.node: Any = None  # the one that is translated
         self._depth = 0
-        self._noted: dict[int, Expr] = {}  # expressions whose axes are known to be beside each other
+        self._noted: dict[int, Expr] = {}  # expressions whose axes are noted already
 
     @property
     def _result(self) -> torch.Tensor:
@@ -65,7 +65,7 @@ class Building:
         return list(map(hint, self._result.shape))
 
     def number(self, given: Any) -> Expr:
-        """A number of the program: a param where the source says so."""
+        """A scalar of the program, as an expression of params if the source has one."""
         if isinstance(given, Symbolic):
             return spelled(given.formula, self.dim_of, lambda number: self.number(GivenFloat(number)))
         if isinstance(given, GivenInt | GivenFloat):
@@ -79,12 +79,12 @@ class Building:
         return Number(given)
 
     def is_one(self, given: Any) -> bool:
-        """Whether it is the number 1, and no param that is."""
+        """Whether a scalar is the constant 1, and no param with that value."""
         found = self.number(given)
         return isinstance(found, Number) and found.value == 1
 
     def is_number_first(self) -> bool:
-        """Whether the source has a number before a tensor, as in `0.5 * x`, which torch turns round."""
+        """Whether the source has a number before a tensor, as in `0.5 * x`, which torch swaps."""
         return bool(self._places) and number_first(self._places[0], self.scalars)
 
     def _note_params(self, expr: Expr) -> None:
@@ -92,14 +92,14 @@ class Building:
         self.params |= {name: self.scalars[name] for name in names if name in self.scalars}
 
     def dim_of(self, symbol: Any) -> Dim:
-        """The dimension whose length a symbol of the trace is."""
+        """The dimension of an input whose length is a symbol of the trace. Raises `Refusal`."""
         if str(symbol) not in self.trace.symbols:
             raise Refusal("a length that no argument has")
         name, place = self.trace.symbols[str(symbol)]
         return self.inputs[name].dims[place]
 
     def operand(self, given: Any) -> Value:
-        """A tensor or a number as a value."""
+        """A tensor or a scalar as a value. Raises `Refusal` for other arguments."""
         if isinstance(given, Value):
             return given
         if not isinstance(given, int | float | Symbolic):
@@ -109,23 +109,23 @@ class Building:
         return Value(self.number(given), (), dtype, dtype)
 
     def apply(self, function: str, *given: Any, **options: Any) -> Value:
-        """A function of the language of tensors and numbers, element by element."""
+        """An elementwise function of the language, of tensors and scalars."""
         values, dims = self.broadcast(*map(self.operand, given))
         named = tuple((name, self.number(value)) for name, value in options.items())
         expr = Apply(function, tuple(one.expr for one in values), named)
         return Value(expr, dims, self.dtype, self.natural(values, self.dtype))
 
     def broadcast(self, *values: Value) -> tuple[list[Value], Dims]:
-        """What is computed element by element, along the same axes, and the dimensions of that."""
+        """Values with axes aligned for elementwise math, and the dimensions of the result."""
         rank = max((one.rank for one in values), default=0)
         aligned, dims = self.aligned([(one, range(rank - one.rank, rank)) for one in values])
         return aligned, tuple(dims.get(place, ()) for place in range(rank))
 
     def aligned(self, values: Sequence[tuple[Value, Iterable[Hashable]]]) -> tuple[list[Value], dict[Hashable, Dim]]:
-        """Values, each with a label for each dimension: dimensions of one label are one axis, and of others others.
+        """Aligns values by labels of their dimensions: one label is one axis, and different labels are different axes.
 
-        Where a value has both of two axes that are to be one, one of them stays what it is, and what goes along the
-        other is taken along it. Also the dimension of each label.
+        If a value has both of two axes that a label would join, they stay separate, and values along one of them are
+        indexed along the other (`take`). Also returns the dimension of each label.
         """
         labelled = [(value, list(zip(labels, value.dims, strict=True))) for value, labels in values]
         for value, _ in labelled:
@@ -141,7 +141,7 @@ class Building:
         return [self._along(value, dims, found) for value, dims in labelled], found
 
     def _add_label(self, found: dict[Hashable, Dim], label: Hashable, dim: Dim) -> None:
-        """Other names for the axes that other labels have."""
+        """Adds a label's dimension, with second names for axes that other labels have."""
         taken = set(self.axes.all_atoms(found.values()))
         atoms = self.axes.atoms(dim)
         found[label] = tuple(self._again(axis, {*taken, *atoms}) if axis in taken else axis for axis in atoms)
@@ -154,12 +154,12 @@ class Building:
         return other
 
     def again(self, dim: Dim) -> Dim:
-        """Other names for the axes of a dimension."""
+        """A dimension with second names for the axes of another one."""
         atoms = self.axes.atoms(dim)
         return tuple(self._again(axis, atoms) for axis in atoms)
 
     def _along(self, value: Value, dims: Sequence[tuple[Hashable, Dim]], found: Mapping[Hashable, Dim]) -> Value:
-        """A value along the axes that its labels have."""
+        """The value along the axes that its labels have in `found`."""
         pairs = dict(pair for label, dim in dims if dim for pair in self.axes.pairs(dim, found[label]))
         value = value.of(dims=tuple(found[label] if dim else () for label, dim in dims))
         for one, other in pairs.items():
@@ -170,7 +170,7 @@ class Building:
             free = [one for one, other in left.items() if other not in has]
             if free:
                 one, other = free[0], left.pop(free[0])
-            elif has & left.keys() & set(left.values()):  # They change places.
+            elif has & left.keys() & set(left.values()):  # Axes are swapped.
                 one = next(iter(left))
                 other = self._again(one, {*has, *left.values()})
                 left[other] = left.pop(one)
@@ -180,11 +180,11 @@ class Building:
         return value
 
     def compared(self, function: str, *given: Any) -> Value:
-        """A comparison, or other function whose result is a condition."""
+        """A comparison, or another function with a boolean result."""
         return replace(self.apply(function, *given), dtype=torch.bool, natural=torch.bool)
 
     def natural(self, values: Sequence[Value], dtype: torch.dtype) -> torch.dtype:
-        """What the language promotes floats to, where the trace has a float."""
+        """The dtype that the language promotes float operands to, if the trace has a float; else `dtype`."""
         if not dtype.is_floating_point:
             return dtype
         floats = [one for one in values if one.natural.is_floating_point]
@@ -195,7 +195,7 @@ class Building:
         return found
 
     def reduce(self, function: str, value: Value, dims: Any, keepdim: bool = False, **options: Any) -> Value:
-        """A reduction over dimensions by their numbers, all of them where there are none."""
+        """A reduction over the dimensions at indices `dims`, or over all of them if there are none."""
         places = [dims] if isinstance(dims, int) else list(dims) if dims else list(range(value.rank))
         places = [value.place(one) for one in places]
         over = [value.dims[place] for place in places]
@@ -205,7 +205,7 @@ class Building:
         return self.reduced(function, value, over, left, **options)
 
     def reduced(self, function: str, value: Value, over: Sequence[Dim], left: Dims, **options: Any) -> Value:
-        """A reduction over some axes, with the dimensions that are left."""
+        """A reduction over some axes, with `left` as dimensions; a sum over expanded axes is a multiplication."""
         has = self.axes_of(value.expr)
         axes = [axis for dim in over for axis in self.axes.atoms(dim)]
         required = tuple(axis for axis in axes if axis in has)
@@ -223,12 +223,12 @@ class Building:
         return Value(expr, left, self.dtype, self.natural([value], self.dtype))
 
     def along(self, function: str, value: Value, place: int, may_be_group: bool = True) -> Value:
-        """A function along a dimension, which keeps it."""
+        """A function along a dimension that the result has, too."""
         expr = Apply(function, (value.expr, self.over(function, value, place, may_be_group)))
         return Value(expr, value.dims, self.dtype, self.natural([value], self.dtype))
 
     def over(self, function: str, value: Value, place: int, may_be_group: bool = True) -> Over:
-        """The axes of a dimension that a function goes along."""
+        """The axes of a dimension as the argument of a function. Raises `Refusal`."""
         dim = value.dims[place] if value.rank else ()
         axes = self.axes.atoms(dim)
         self.axes.wish(dim, "N", 2)
@@ -239,11 +239,11 @@ class Building:
         return Over(dim)
 
     def line(self, name: str, value: Value, required: bool = True) -> Value:
-        """A value that is a line of this name."""
+        """A value as a line of this name, unless it is an input or a scalar."""
         return value.of(Line(name, value.expr, required)) if isinstance(bare(value.expr), Apply) else value
 
     def multiplied(self, value: Value) -> Value:
-        """An operand of a matmul, which multiplies in the dtype that operands have."""
+        """An operand of a matmul, cast to its dtype in the trace, since matmuls run in the operands' dtype."""
         if value.dtype == value.natural or not value.dtype.is_floating_point:
             return value
         return replace(value, expr=Apply("cast", (value.expr, Word(dtype_name(value.dtype)))), natural=value.dtype)
@@ -252,13 +252,13 @@ class Building:
         return Apply("index", (Over(dim),)) if dim else Number(0)
 
     def at(self, expr: Expr, *dims: Dim) -> Value:
-        """Integers, such as positions."""
+        """An int64 value, such as positions."""
         return Value(expr, dims, torch.int64, torch.int64)
 
     def take(
         self, value: Value, place: int, index: Value | int, dims: Iterable[Dim], fill: float | None = None
     ) -> Value:
-        """A value at positions along a dimension, with the dimensions that come in its place; `fill` outside of it."""
+        """A value at positions `index` along a dimension, which `dims` replace; outside of it, `fill`."""
         dim = value.dims[place]
         expr = value.expr
         if dim and (fill is not None or self.axes_of(expr) & set(self.axes.atoms(dim))):
@@ -267,7 +267,7 @@ class Building:
         return replace(value.with_dim(place, *dims), expr=expr)
 
     def fresh(self, length: Any, fixed: bool = True) -> Dim:
-        """An axis of a length that the program states: a number of its own, or of lengths of inputs."""
+        """A new axis of a length that the program states: an integer, or computed from lengths of inputs."""
         if isinstance(length, Symbolic):
             dim = self.axes.new(int(length.hint), formula=length.formula)
         else:
@@ -279,16 +279,16 @@ class Building:
         return dim
 
     def result_length(self, place: int) -> Any:
-        """The length of a dimension of the result: a number, or one of lengths of inputs."""
+        """The length of a dimension of the result: an integer, or computed from lengths of inputs."""
         return self.length(self.node.meta["val"].shape[place])
 
     def length(self, size: Any) -> Any:
-        """A length of the trace: a number, or one of lengths of inputs."""
+        """A length of the trace: an integer, or computed from lengths of inputs."""
         formula = known(size)
         return formula if isinstance(formula, int) else Symbolic(hint(size), formula, formula)
 
     def note_loop(self, dim: Dim) -> None:
-        """Takes note of a dimension that the program goes along in Python, where it does."""
+        """Notes a dimension that the program iterates over in a Python loop."""
         if is_loop(self._place()):
             self.used |= dict.fromkeys(dim, self._place())
 
@@ -298,14 +298,14 @@ class Building:
 
 
 def known(length: Any) -> Any:
-    """A length as it is now known: a number, or a formula of lengths of arguments."""
+    """A length by what is known now: an integer, or a formula of lengths of arguments."""
     return length if isinstance(length, int) else length.node.expr
 
 
 def hint(length: Any) -> int:
-    """A length in the trace."""
+    """A length in the trace; 2 if it is data-dependent."""
     node = getattr(length, "node", None)
-    if node is not None and not node.has_hint():  # It is of values.
+    if node is not None and not node.has_hint():  # Data-dependent.
         return 2
     return int(node.hint if node is not None else length)
 

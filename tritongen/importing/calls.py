@@ -1,4 +1,4 @@
-"""While a function is traced: which calls of Python functions its nodes were made in."""
+"""Records, while a function is traced, the calls of Python functions in which nodes were made."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from .targets import is_library
 
 @dataclass(frozen=True, slots=True)
 class At:
-    """A tensor in an argument or a result: the name of its node."""
+    """A tensor in an argument or a result, by the name of its node."""
 
     node: str
 
 
 @dataclass(eq=False, slots=True)
 class Call:
-    """A call of a function of the user's or of a module of torch. Tensors of `arguments` and `result` are `At`."""
+    """A call of a user's function or of a torch module. Tensors in `arguments` and `result` are `At`."""
 
     code: CodeType
     scope: dict[str, Any]  # the globals of the function
@@ -35,7 +35,7 @@ class Call:
     result: Any = None
 
     def enclosing(self) -> Iterator[Call]:
-        """It, its caller, and so on."""
+        """Yields the call, its caller, and so on."""
         call: Call | None = self
         while call is not None:
             yield call
@@ -43,7 +43,7 @@ class Call:
 
 
 class Calls:
-    """Follows calls by the interpreter's profiler: arguments are what was given, whatever is assigned later."""
+    """Follows calls by the interpreter's profiler, which sees arguments before the function reassigns them."""
 
     def __init__(self, node_of: Callable[[Any], Any]) -> None:
         self._node_of = node_of

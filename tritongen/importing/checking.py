@@ -1,4 +1,4 @@
-"""`--check`: the emitted operator beside the original, on drawn inputs, forward and backward."""
+"""`--check`: compares the emitted operator with the original on random inputs, forward and backward."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ _EXACT = 1e-7  # torch itself has derivatives in float64 with constants in float
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """Lengths and params with which both are called."""
+    """Lengths and params with which both operators are called."""
 
     what: str
     lengths: Mapping[int, int]
@@ -54,11 +54,11 @@ class Case:
     shapes: Mapping[str, Sequence[int]]  # of the original's arguments
 
 
-Errors = tuple[float, float]  # the largest distances from the original in float64, of results and of gradients
+Errors = tuple[float, float]  # the largest differences from the original in float64, of results and of gradients
 
 
 def check_regions(found: Partial, make: Callable[[Result], Callable[..., Any]] | None = None) -> tuple[list[str], bool]:
-    """The same of the Python that calls the operators of regions."""
+    """`check` for the Python that calls the operators of regions."""
     axes, sizes = Axes(), {one.name: list(one.tensor.shape) for one in found.trace.arguments}
     dims = {
         name: tuple(axes.new(hint(size), fixed=not _is_open(size)) for size in shape) for name, shape in sizes.items()
@@ -94,7 +94,7 @@ def check(
     make: Callable[[Result], Callable[..., Any]] | None = None,
     specs: Sequence[Imported] = (),
 ) -> tuple[list[str], bool]:
-    """A table of errors, and whether all are small: of the operator, or of what `make` makes of the spec."""
+    """A table of errors, and whether all are small, of the operator that `make` builds: by default, the emitted one."""
     try:
         operator = (make or emitted)(result)
     except Mistakes as mistakes:
@@ -134,11 +134,11 @@ def _row(what: str, errors: Errors, own: Errors | None, good: bool) -> str:
 
 
 class _Skipped(Exception):
-    """The original refuses these lengths, or the example's dtype."""
+    """The original raises at these lengths or in the example's dtype."""
 
 
 def emitted(result: Result) -> Callable[..., Any]:
-    """The operator that the spec becomes, of a GPU or interpreted. Raises `Mistakes`."""
+    """The operator generated from the spec, for a GPU or interpreted. Raises `Mistakes`."""
     spec = read_spec(result.imported.name, result.imported.text)
     files = {f"{inside}/{name}": text for inside in RUNTIME_FOLDERS for name, text in runtime_files(inside).items()}
     files |= generate(spec, ".")
@@ -152,7 +152,7 @@ def emitted(result: Result) -> Callable[..., Any]:
 
 
 def prepare() -> None:
-    """Has kernels interpreted where there is no GPU. It comes before the trace, in which torch imports Triton."""
+    """Makes Triton interpret kernels if there is no GPU. Call it before the trace, in which torch imports Triton."""
     if not torch.cuda.is_available():
         os.environ["TRITON_INTERPRET"] = "1"
 
@@ -171,7 +171,7 @@ def _cases(result: Result) -> Iterator[Case]:
 
 
 def _taken(result: Result, lengths: _Lengths, wanted: Mapping[Symbol, int]) -> Mapping[Symbol, int]:
-    """Lengths that the original takes, such as a table that is as long as its positions need: else the example's."""
+    """The `wanted` lengths that the original accepts, and the example's for others, as of a table with too few rows."""
 
     def runs(found: Mapping[Symbol, int]) -> bool:
         return _runs(lambda: _original(result, {})(_widened(_drawn(result, lengths.case(found)))))
@@ -184,7 +184,7 @@ def _taken(result: Result, lengths: _Lengths, wanted: Mapping[Symbol, int]) -> M
 
 
 class _Lengths:
-    """Lengths that both take: those of axes are formulas of open lengths of the trace, which may be any."""
+    """Lengths that both operators accept: a formula for each axis, of symbols of the trace that may have any value."""
 
     def __init__(self, result: Result) -> None:
         self._made, self._arguments = result.imported, result.trace.arguments
@@ -212,7 +212,7 @@ class _Lengths:
             self._formulas = {one: replaced(other, self._known) for one, other in self._formulas.items()}
 
     def at(self, symbols: Mapping[Symbol, int]) -> dict[int, int]:
-        """The lengths of axes."""
+        """The lengths of axes for values of symbols."""
         own = {axis: value(formula, symbols) for axis, formula in self._formulas.items()}
         axes, inputs = self._made.axes, self._made.dims.values()
         return {one: own.get(axes.root(one), axes.length((one,))) for dims in inputs for one in axes.all_atoms(dims)}
@@ -221,7 +221,7 @@ class _Lengths:
         return Case(what, self.at(symbols), params, self.shapes(symbols))
 
     def shapes(self, symbols: Mapping[Symbol, int]) -> dict[str, list[int]]:
-        """Those of the original's arguments."""
+        """The shapes of the original's arguments."""
         lengths, dims = self.at(symbols), self._made.dims
         found = {name: [math.prod(lengths[axis] for axis in dim) for dim in own] for name, own in dims.items()}
         for one in self._arguments:
@@ -232,7 +232,7 @@ class _Lengths:
         return found
 
     def _unit(self, symbol: Symbol) -> int:
-        """What an open length is a multiple of, where some axis is a fraction of it."""
+        """The integer that has to divide a symbolic length, since axes are fractions of it; 1 if none is."""
         found = 1
         for formula in self._formulas.values():
             if isinstance(formula, Formula) and symbol in symbols_of(formula):
@@ -255,7 +255,7 @@ class _Lengths:
         return found
 
     def odd(self, least: Mapping[Symbol, int]) -> dict[Symbol, int]:
-        """Lengths that are unlike each other; a little above the least ones."""
+        """Different lengths, odd where possible: slightly above those in `least`, else small ones."""
         found = {}
         for place, symbol in enumerate(self.example):
             own, unit = least.get(symbol, 0), self._unit(symbol)
@@ -277,7 +277,7 @@ def _other(value: float | int) -> float | int:
 
 
 def _compared(result: Result, operator: Callable[..., Any], case: Case) -> Iterator[tuple[str, Errors, Errors | None]]:
-    """By dtype, the errors of the operator and of the original in that dtype."""
+    """Yields, for float64 and the example's dtype, the errors of the operator and of the original."""
     own = next((one.tensor.dtype for one in result.trace.arguments if one.tensor.dtype.is_floating_point), None)
     if not all(isinstance(one, int) and one > 0 for one in case.lengths.values()):
         raise _Skipped("the original has no such lengths")
@@ -302,7 +302,7 @@ def _compared(result: Result, operator: Callable[..., Any], case: Case) -> Itera
 
 
 def _sample(result: Result, case: Case) -> tuple[list[torch.Tensor], Found, Sequence[str]]:
-    """Inputs, what the original computes of them, and by which torch has gradients; finite, if some are."""
+    """Inputs, the original's results, and the inputs with gradients; draws again if results are not finite."""
     found, failure = None, ""
     for is_normal, most in ((True, 3), (False, 3), (False, 1)):
         tensors = _drawn(result, case, is_normal, most)
@@ -321,7 +321,7 @@ def _sample(result: Result, case: Case) -> tuple[list[torch.Tensor], Found, Sequ
 
 
 def _drawn(result: Result, case: Case, is_normal: bool = True, count: int = 3) -> list[torch.Tensor]:
-    """Inputs of the original, in the dtypes of the example; integers that are no positions are less than `count`."""
+    """Random inputs of the original, in the dtypes of the example; integers that are no indices are below `count`."""
     draw = torch.randn if is_normal else torch.rand
     random = torch.Generator().manual_seed(0)
     found = []
@@ -351,7 +351,7 @@ Run = Callable[[Sequence[Any]], Any]
 
 
 def _original(result: Result, params: Mapping[str, float | int], is_exact: bool = True) -> Run:
-    """The original; in float64, casts to narrower floats leave it alone, and limits are of the example's dtypes."""
+    """The original; if `is_exact`, without casts of float64 to narrower floats, and with limits as in the trace."""
 
     def run(tensors: Sequence[Any]) -> Any:
         scalars = {name: params.get(name, value) for name, value in result.trace.scalars.items()}
@@ -366,7 +366,7 @@ def _original(result: Result, params: Mapping[str, float | int], is_exact: bool 
 
 @contextmanager
 def _constants(module: Any, params: Mapping[str, float | int]) -> Iterator[None]:
-    """A module whose constants have other values, in it and in the objects that it has, such as a `config`."""
+    """Replaces constants of a module, its submodules and the objects that these have, such as a `config`."""
     modules = list(module.modules()) if module is not None else []
     objects = (one for owner in modules for one in vars(owner).values() if hasattr(one, "__dict__"))
     held = {id(one): one for one in objects if not isinstance(one, type | FunctionType | ModuleType)}
@@ -380,7 +380,7 @@ def _constants(module: Any, params: Mapping[str, float | int]) -> Iterator[None]
 
 @contextmanager
 def _of_float64() -> Iterator[None]:
-    """Where functions of integers, such as positions, are floats, they are in float64 too."""
+    """Makes float64 the default dtype, for floats that are computed from integers such as positions."""
     default = torch.get_default_dtype()
     torch.set_default_dtype(torch.float64)
     try:
@@ -390,7 +390,7 @@ def _of_float64() -> Iterator[None]:
 
 
 class _Unrounded(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Casts to narrower floats leave float64 alone."""
+    """Ignores casts of float64 to narrower floats."""
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
@@ -405,7 +405,7 @@ Found = tuple[list[Any], list[Any]]
 
 
 def _wanted(result: Result, original: Run, tensors: Sequence[torch.Tensor]) -> tuple[Found, Sequence[str]]:
-    """What the original computes, and by which of the spec's inputs torch has a gradient of it."""
+    """The results and gradients of the original, and the spec's inputs for which torch has a gradient."""
     wrt = result.imported.differentiated
     try:
         return _run(result, original, tensors, wrt), wrt
@@ -423,7 +423,7 @@ def _runs(function: Callable[..., object], *given: Any) -> bool:
 
 
 def _run(result: Result, function: Run, tensors: Sequence[torch.Tensor], wrt: Sequence[str]) -> Found:
-    """Results, and their gradients by some inputs."""
+    """The results, and their gradients with respect to the inputs `wrt`."""
     names = [one.name for one in result.trace.arguments]
     leaves = [one.detach().requires_grad_(name in wrt) for name, one in zip(names, tensors, strict=True)]
     _, results = flat_results(function(leaves))
@@ -444,7 +444,7 @@ def _errors(found: Found, wanted: Found) -> Errors:
 
 
 def _largest(found: Sequence[Any], wanted: Sequence[Any], may_lack_nan: bool = False) -> float:
-    """The largest distance. Gradients `may_lack_nan`, which torch has behind a `where` that leaves values out."""
+    """The largest error, over the largest value if above 1. Gradients `may_lack_nan` that torch gets from a `where`."""
     largest = 0.0 if found else math.nan
     for one, other in zip(found, wanted, strict=True):
         if one is None or other is None:

@@ -1,4 +1,4 @@
-"""What torch itself makes an operator of, where the table has no row for it."""
+"""Torch's decompositions of operators that the table has no row for."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def made_of(node: Any) -> tuple[Any, list[Any]]:
 
 @functools.cache
 def _decompositions() -> dict[Any, Callable[..., Any]]:
-    """Torch's, but for operators that have a row."""
+    """Torch's decompositions, except of operators that have a row."""
     from torch._decomp import core_aten_decompositions
 
     known: Mapping[Any, Callable[..., Any]] = core_aten_decompositions()

@@ -1,4 +1,4 @@
-"""Expressions of a spec while it is written: axes are those of the trace, and have no names yet."""
+"""Expressions of a spec before it is text: axes are the trace's, and have no names yet."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from ..lang.unparse import operation
 from .axes import Axes, Dim, Dims
 
 KEEPS_AXES = frozenset(("softmax", "log_softmax", "cumsum", "cumprod", "sort", "argsort"))
-_MAKES_AXES = frozenset(("topk", "argtopk", "scatter_sum"))  # The first that they name, of the others.
+_MAKES_AXES = frozenset(("topk", "argtopk", "scatter_sum"))  # The first `Over` replaces the second.
 
 
 class _Operand:
-    """What Python's operators make expressions of; adding 0 and multiplying by 1 make none."""
+    """Operands of Python's operators, which build expressions; `+ 0` and `* 1` return the operand."""
 
     __slots__ = ()
 
@@ -42,7 +42,7 @@ class _Operand:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Over:
-    """Axes as arguments of a function."""
+    """Axes as an argument of a function."""
 
     dim: Dim
 
@@ -72,7 +72,7 @@ class Word:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Apply(_Operand):
-    """A function or an operator of the language; `axes` of a reduction, a take, an index or a size are an `Over`."""
+    """A call of a function or operator of the language; the axes of a reduction, take, index or size are an `Over`."""
 
     function: str
     args: tuple[Any, ...]  # expressions, Over and Word
@@ -81,7 +81,7 @@ class Apply(_Operand):
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Line(_Operand):
-    """What may be a line of its own, under this name; it must be one if it is `required` (required)."""
+    """An expression that may be a line of this name, and has to be one if `required`."""
 
     name: str
     expr: Expr
@@ -110,7 +110,7 @@ def size(dim: Dim) -> Expr:
 
 
 def subexpressions(expr: Expr) -> tuple[Expr, ...]:
-    """The expressions that one is made of directly."""
+    """The direct subexpressions of an expression."""
     if isinstance(expr, Line):
         return (expr.expr,)
     if isinstance(expr, Apply):
@@ -120,7 +120,7 @@ def subexpressions(expr: Expr) -> tuple[Expr, ...]:
 
 
 def mapped(expr: Apply, change: Callable[[Expr], Expr]) -> Apply:
-    """With others in the place of the expressions that one is made of."""
+    """The expression with `change` applied to its direct subexpressions."""
     args = tuple(one if isinstance(one, Over | Word) else change(one) for one in expr.args)
     return replace(expr, args=args, options=tuple((name, change(value)) for name, value in expr.options))
 
@@ -133,7 +133,7 @@ def bare(expr: Expr) -> Expr:
 
 
 class AxesOf:
-    """The axes that expressions really have, whatever dimensions they were expanded to."""
+    """The axes that expressions depend on, without axes that they were only expanded to."""
 
     def __init__(self, axes: Axes) -> None:
         self._axes = axes
@@ -170,7 +170,7 @@ class AxesOf:
 
 
 def text(expr: Expr, axis_names: Callable[[Over, Expr], list[str]], lines: Mapping[int, str]) -> str:
-    """An expression in the spec language; `lines` are the names of those that have one, by identity."""
+    """An expression in the spec language; `lines` has the names of expressions that are lines, by id."""
 
     def tree(expr: Expr, top: bool = False) -> ast.expr:
         if not top and id(expr) in lines:
@@ -198,7 +198,7 @@ def text(expr: Expr, axis_names: Callable[[Over, Expr], list[str]], lines: Mappi
 
 
 def tidy(source: str) -> str:
-    """Numbers as people write them."""
+    """Source with exponents as people write them: `1e-5` for `1e-05`."""
     return re.sub(r"(?<=\de)([-+]?)\+?0*(\d)", r"\1\2", source)
 
 

@@ -1,4 +1,4 @@
-"""Arithmetic of lengths that are open, in one form: a sum of products of symbols, by which equal formulas are equal."""
+"""Arithmetic of symbolic lengths in canonical form: sums of products of symbols, which compare equal if they are."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _SIGNS = {"add": "+", "sub": "-", "mul": "*", "div": "/", "floor_divide": "//", 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Symbol:
-    """A length that is open: the `number`-th of a trace."""
+    """A symbolic length: the `number`-th of a trace."""
 
     number: int
 
@@ -42,7 +42,7 @@ class Symbol:
 
 @dataclass(frozen=True, slots=True)
 class Applied:
-    """A function of formulas and numbers that is no sum of products; of floats, any."""
+    """A function of formulas and scalars that is no sum of products, or any function of floats."""
 
     function: str
     args: tuple[Any, ...]
@@ -60,7 +60,7 @@ Terms = dict[Product, Fraction]
 
 @dataclass(frozen=True, slots=True)
 class Formula:
-    """An integer that lengths decide: products with their factors, in an order."""
+    """An integer computed from lengths: a sum of products with rational coefficients, in canonical order."""
 
     terms: tuple[tuple[Product, Fraction], ...]
 
@@ -81,7 +81,7 @@ def of_symbol(symbol: Any) -> Formula:
 
 
 def _atom_of(expr: Expr) -> Any:
-    """The symbol or function that a formula is, or what it is else."""
+    """The symbol or function, if a formula is just one; else the expression itself."""
     match expr:
         case Formula((((((atom, 1),), 1)),)):
             return atom
@@ -94,7 +94,7 @@ def symbol_of(expr: Expr) -> Symbol | None:
 
 
 def applied_of(expr: Expr) -> Applied | None:
-    """The function that a formula is."""
+    """The function, if a formula is just one; else None."""
     atom = _atom_of(expr)
     return atom if isinstance(atom, Applied) else None
 
@@ -108,10 +108,10 @@ def symbols_of(expr: Expr) -> frozenset[Symbol]:
 
 
 def steps_of(expr: Expr) -> tuple[str, tuple[Expr, ...]]:
-    """The last function that a formula is computed by, and of what: sums term by term, products factor by factor.
+    """The outermost function of a formula, and its operands: sums split by term, products by factor.
 
-    What is added comes before what is subtracted, and numbers come last. Terms that are fractions are divided together:
-    it is their sum that is known to be an integer.
+    Added terms come before subtracted ones, constants last. Fractions are divided together, because only their sum is
+    known to be an integer.
     """
     if isinstance(expr, Applied):
         return expr.function, expr.args
@@ -131,7 +131,7 @@ def steps_of(expr: Expr) -> tuple[str, tuple[Expr, ...]]:
 
 
 def _denominator(terms: Collection[tuple[Product, Fraction]]) -> Expr:
-    """The least product times which terms are integers."""
+    """The least common denominator of terms."""
     powers: dict[Any, int] = {}
     for product, _ in terms:
         powers |= {atom: max(powers.get(atom, 0), -power) for atom, power in product if power < 0}
@@ -157,7 +157,7 @@ def _order(product: Product) -> tuple[list[tuple[int, str]], list[int]]:
 
 
 def _place(atom: Any) -> tuple[int, str]:
-    """In which order factors stand: symbols first."""
+    """The sort key of factors: symbols first."""
     return (atom.number, "") if isinstance(atom, Symbol) else (1 << 30, str(atom))
 
 
@@ -182,7 +182,7 @@ def _multiplied(one: Terms, other: Terms) -> Terms:
 
 
 def _divided(one: Terms, other: Terms) -> Terms:
-    """By a single product."""
+    """Divides `one` by `other`, a single product."""
     ((product, by),) = other.items()
     return {_times(own, product, -1): factor / by for own, factor in one.items()}
 
@@ -195,13 +195,13 @@ def _times(one: Product, other: Product, sign: int = 1) -> Product:
 
 
 def quotient(one: Expr, other: Expr) -> Expr | None:
-    """One by a single product, where that divides it whatever the lengths are; None else."""
+    """`one / other`, if `other` is a single product that divides it for any lengths; else None."""
     found = exact_quotient(one, other)
     return found if found is not None and _is_integral(found) else None
 
 
 def exact_quotient(one: Expr, other: Expr) -> Expr | None:
-    """One by another, which is known to divide it; None for a divisor that is a sum."""
+    """`one / other`, if `other` is known to divide it; None for a divisor that is another sum."""
     if one == other:
         return 1
     divisor = _terms(other)
@@ -213,7 +213,7 @@ def _is_integral(expr: Expr) -> bool:
 
 
 def made(function: str, *args: Expr) -> Expr:
-    """A function of integers that lengths decide."""
+    """A function of integers, in canonical form."""
     if not any(isinstance(one, Formula | Applied) for one in args):
         return COMPUTED[function](*args)
     match function:
@@ -235,7 +235,7 @@ def made(function: str, *args: Expr) -> Expr:
 
 
 def _floor_divided(one: Expr, other: Expr) -> Expr:
-    """What is divisible in any case is no part of what is rounded."""
+    """A floor division; terms that are divisible for any lengths are moved out of it."""
     found = quotient(one, other)
     if found is not None:
         return found
@@ -251,7 +251,7 @@ def _floor_divided(one: Expr, other: Expr) -> Expr:
 
 
 def reduced(one: Expr, other: Expr) -> tuple[Expr, Expr]:
-    """A fraction without what divides both."""
+    """A fraction reduced by the common factor of all terms."""
     terms = [*_terms(one).items(), *_terms(other).items()]
     common = _common(product for product, _ in terms)
     factor = reduce(math.gcd, (int(by) for _, by in terms)) if all(by.denominator == 1 for _, by in terms) else 1
@@ -274,7 +274,7 @@ def _extreme(function: str, one: Expr, other: Expr) -> Expr:
 
 
 def lower_bound(expr: Expr) -> float | None:
-    """What a formula is never below, where open lengths are at least 2; None for what is known of none."""
+    """A lower bound of a formula, given symbolic lengths of at least 2; None if none is known."""
     least = Fraction(0)
     for product, by in _terms(expr).items():
         if product and by < 0:
@@ -284,7 +284,7 @@ def lower_bound(expr: Expr) -> float | None:
 
 
 def solved(one: Expr, other: Expr) -> tuple[Symbol, Expr] | None:
-    """A symbol, and what it is where two formulas are equal."""
+    """Solves `one == other` for a symbol; returns it and its formula, or None if no symbol can be isolated."""
     terms = _terms(_sum(one, other, -1))
     common = _common(terms) if terms else ()
     terms = {_times(product, common, -1): by for product, by in terms.items()}
@@ -301,7 +301,7 @@ def solved(one: Expr, other: Expr) -> tuple[Symbol, Expr] | None:
 
 
 def replaced(expr: Expr, known: Mapping[Any, Expr]) -> Expr:
-    """With formulas or numbers in the place of symbols, and of functions."""
+    """The expression with `known` symbols and functions replaced."""
     if isinstance(expr, Applied):
         if expr in known:
             return known[expr]
@@ -328,12 +328,12 @@ def _replaced_atom(atom: Any, known: Mapping[Any, Expr]) -> Expr:
 
 
 def value(expr: Expr, lengths: Mapping[Symbol, int]) -> Any:
-    """The number that a formula is at some lengths."""
+    """The value of a formula at given lengths of its symbols."""
     return lengths[expr] if isinstance(expr, Symbol) else replaced(expr, lengths)
 
 
 def made_of_floats(function: str, *args: Expr) -> Expr:
-    """A function of floats, one of which lengths decide, as it is written but for what changes nothing."""
+    """A function of floats as written, without `* 1`, `+ 0`, `- 0` and conversions to float."""
     if not any(isinstance(one, Formula | Applied) for one in args):
         return COMPUTED[function](*args)
     if function == "to_float":

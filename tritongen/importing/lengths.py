@@ -15,14 +15,14 @@ _FUNCTIONS = frozenset("add sub mul neg floor_divide remainder minimum maximum s
 
 
 class Computed:
-    """Axes that no input has, each with its length, after those that this is computed of."""
+    """Axes that no input has, with their lengths, each after the axes that its length depends on."""
 
     def __init__(self, axes: Axes, lengths: Mapping[int, Expr]) -> None:
         self._axes, self._lengths = axes, lengths
         self.of: dict[int, Expr] = {}
 
     def has(self, axis: int) -> bool:
-        """Whether an input has an axis, or its length can be computed, of which it takes note then."""
+        """Whether an input has an axis or its length can be computed; the length is recorded then."""
         if axis in self.of or self._axes[axis].is_input:
             return True
         first = self._axes.root(axis)
@@ -37,11 +37,11 @@ class Computed:
 
     @property
     def firsts(self) -> list[int]:
-        """Those that are no other names of axes."""
+        """The axes that are no second names of others."""
         return [axis for axis in self.of if self._axes.root(axis) == axis]
 
     def seconds(self, names: Mapping[int, str], taken: Container[str]) -> dict[int, str]:
-        """Names of the others: that of the first, and a number."""
+        """Names of the remaining axes: the first axis's name, and a number."""
         found: dict[int, str] = {}
         for axis in self.of:
             first = self._axes.root(axis)
@@ -52,14 +52,14 @@ class Computed:
         return found
 
     def lines(self, names: Mapping[int, str]) -> Iterator[str]:
-        """Those of [axes], but for axes that have become one with others since."""
+        """The lines of [axes], except for axes that were joined or split since."""
         for axis, length in self.of.items():
             if self._axes.atoms((axis,)) == (axis,):
                 yield length_line(names[axis], length, lambda over: [names[one] for one in self._axes.atoms(over.dim)])
 
 
 def is_length(expr: Expr) -> bool:
-    """Whether [axes] can say a number: integer arithmetic of lengths, params and integers."""
+    """Whether [axes] can express a length: integer arithmetic of lengths, params and integers."""
     expr = bare(expr)
     if isinstance(expr, Number):
         return isinstance(expr.value, int) and not isinstance(expr.value, bool)

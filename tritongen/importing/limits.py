@@ -1,4 +1,4 @@
-"""Limits of dtypes, such as `torch.finfo(x.dtype).eps`: a spec has those of the example's dtypes, as constants."""
+"""Limits of dtypes, such as `torch.finfo(x.dtype).eps`: constants in a spec, for the dtypes of the example."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ _NORM = ("input", "normalized_shape", "weight", "eps")
 
 @contextmanager
 def limits(of: Callable[[Any, FrameType], Any]) -> Iterator[None]:
-    """Whoever asks torch for limits of a dtype, or leaves out an eps that follows one, gets what `of` gives for it.
+    """Replaces `torch.finfo` in user code, and the default eps of `rms_norm`, by the limits that `of` returns.
 
-    `of` is called with the limits that torch has, and with the frame that asks.
+    `of` is called with torch's own limits, and with the frame of the caller.
     """
     original = torch.finfo
 
     class Kind(type):
-        """That of `torch.finfo` for whoever compares it, or looks at it while a module is imported meanwhile."""
+        """Passes for `torch.finfo` in comparisons, and in modules that are imported meanwhile."""
 
         def __call__(cls, *dtype: Any, **named: Any) -> Any:
             frame = sys._getframe(1)
@@ -48,7 +48,7 @@ def limits(of: Callable[[Any, FrameType], Any]) -> Iterator[None]:
             name = getattr(function, "__name__", "").partition(".")[0]
             if name != "rms_norm" or given.get("eps") is not None:
                 return function(*args, **(kwargs or {}))
-            own = original(torch.promote_types(given["input"].dtype, torch.float32))  # It computes in this dtype.
+            own = original(torch.promote_types(given["input"].dtype, torch.float32))  # The dtype that it computes in.
             return function(**given | {"eps": of(own, _users(sys._getframe(1))).eps})
 
     with swapped(torch, finfo=Kind("finfo", (), {})), Mode():
@@ -56,7 +56,7 @@ def limits(of: Callable[[Any, FrameType], Any]) -> Iterator[None]:
 
 
 def _users(frame: FrameType) -> FrameType:
-    """The innermost frame of code that is no library's."""
+    """The innermost frame of user code; `frame` if there is none."""
     found: FrameType | None = frame
     while found is not None and is_library(found.f_code.co_filename):
         found = found.f_back

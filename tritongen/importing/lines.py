@@ -1,4 +1,4 @@
-"""Which expressions are lines of [compute], what they are called, and their text."""
+"""Chooses the expressions that are lines of [compute], their names and their text."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .expressions import Apply, Expr, Input, Line, bare, subexpressions, text
 from .naming import Names
 
 _WIDTH = 88
-# What a line is called that the source has no name for.
+# Names, by function, of lines that have no variable in the source.
 _CALLED = dict(
     pair.split(":")
     for pair in """
@@ -38,7 +38,7 @@ class Lines:
         self._wanted: dict[int, tuple[str, bool]] = {}
         self._uses: Counter[int] = Counter()
         self._reserved = GENERIC | (self._taken - self._inputs)  # names that are not numbered
-        self._stems: dict[str, str] = {}  # of names that are made here
+        self._stems: dict[str, str] = {}  # of generated names
         self._order: list[Expr] = []
         for _, expr in results:
             self._count(expr)
@@ -92,11 +92,11 @@ class Lines:
         return expr.function in REDUCTIONS or expr.function in ALONG or self._operations(expr) > 2
 
     def _is_short(self, expr: Apply) -> bool:
-        """Whether it may be written twice: a cast, a sign, a comparison of positions."""
+        """Whether an expression may be repeated: a cast, a sign, a `detach`, or math that reads no input."""
         return expr.function in ("cast", "neg", "detach") or not self._reads_inputs(expr)
 
     def _has_tensors(self, expr: Expr) -> bool:
-        """Whether it is more than arithmetic of constants, params and lengths."""
+        """Whether an expression is more than arithmetic of constants, params and lengths."""
         if isinstance(expr, Apply):
             return expr.function != "size" and (
                 expr.function == "index" or any(map(self._has_tensors, subexpressions(expr)))
@@ -107,13 +107,13 @@ class Lines:
         return isinstance(expr, Input) or any(map(self._reads_inputs, subexpressions(expr)))
 
     def _operations(self, expr: Expr) -> int:
-        """How many functions are in the text of a line."""
+        """The number of functions in the text of a line."""
         expr = bare(expr)
         inside = sum(self._operations(part) for part in subexpressions(expr) if id(bare(part)) not in self._of)
         return inside + isinstance(expr, Apply)
 
     def _name(self, expr: Expr, output: str = "") -> str:
-        """The name that the source has for it, or else a common one for what it computes."""
+        """The name of the variable in the source, or else a common name for the function."""
         wanted = output or self._wanted.get(id(expr), ("", False))[0]
         for name in (wanted, *([f"new_{output}"] if output in self._inputs else []), *(["y"] if output else [])):
             if name and self._is_free(name):
@@ -133,7 +133,7 @@ class Lines:
         return name
 
     def _number(self) -> None:
-        """Gives names that are made here anew, in the order of the lines."""
+        """Renumbers generated names in the order of the lines."""
         self._taken -= set(self._stems)
         lines = [self._of[id(one)] for one in self._lines()]
         names = {name: self._made(self._stems[name]) for name in dict.fromkeys(lines) if name in self._stems}
@@ -143,7 +143,7 @@ class Lines:
         return name.isidentifier() and not keyword.iskeyword(name) and name not in self._taken
 
     def _break_long(self) -> None:
-        """Gives lines that are too long a part of theirs as a line."""
+        """Splits lines that are too long: a subexpression becomes a line."""
         while True:
             for one in self._lines():
                 source = self._text(one)
@@ -156,7 +156,7 @@ class Lines:
                 return
 
     def _middle(self, expr: Expr, length: int) -> Expr | None:
-        """The part that is nearest to half of an expression."""
+        """The subexpression with text closest to half of `length`, of those with a wished name if there are any."""
         found: dict[int, Expr] = {}
 
         def visit(one: Expr) -> None:
@@ -174,7 +174,7 @@ class Lines:
         return min(choices, key=lambda one: abs(len(self._text(one)) - length / 2), default=None)
 
     def _merge_equal(self, outputs: set[int]) -> None:
-        """Lines of one text are one line."""
+        """Merges lines of the same text, except outputs."""
         while True:
             known: dict[str, int] = {}
             for one in self._lines():

@@ -1,4 +1,4 @@
-"""Names of axes: those that they are used by, `...` for leading ones that are only carried along."""
+"""Names of axes: by their use, and `...` for leading axes that no function names."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .axes import Axes, Dim, Dims
 from .expressions import KEEPS_AXES, Apply, AxesOf, Expr, Over, bare, subexpressions
 
 BATCH = "..."
-# What variables that hold lengths are called, and the axes that they are of.
+# Usual names of variables that hold lengths, by axis.
 _VARIABLES = {
     "B": "b bs bsz batch batch_size n_batch nb",
     "T": "t seq_len seqlen seq_length q_len tgt_len n_tokens length l tokens s",
@@ -29,7 +29,7 @@ _VARIABLES = {
     "M": "m",
 }
 _OF_VARIABLE = {name: axis for axis, names in _VARIABLES.items() for name in names.split()}
-# What the dimensions of an argument of some rank usually are.
+# Usual axes of an argument, by its rank.
 _BY_RANK = {1: "N", 2: "M|N", 3: "B|T S|N", 4: "B|H G|T S|D", 5: "B|H G|S|T|D"}
 _LETTERS = "N M K D E H C S J P Q R G L U V W X Y Z A B F I O T".split()
 
@@ -42,9 +42,9 @@ def axis_of_variable(name: str) -> str:
 
 
 def reachable(results: Iterable[Expr], known: dict[int, Expr] | None = None) -> list[Expr]:
-    """The expressions that results are made of, arguments first, each once, without names of lines.
+    """All subexpressions of results, arguments first, each once, without names of lines.
 
-    Those that are `known` are left out, and others become known.
+    Those in `known` are left out, and the others are added to it.
     """
     known = {} if known is None else known
     found: list[Expr] = []
@@ -64,7 +64,7 @@ def reachable(results: Iterable[Expr], known: dict[int, Expr] | None = None) -> 
 
 @dataclass(frozen=True, slots=True)
 class Names:
-    """Axes by name; `batch` are those that `...` stands for, in order."""
+    """Names of axes; `batch` has the axes that `...` stands for, in order."""
 
     of: Mapping[int, str]
     batch: tuple[int, ...]
@@ -72,9 +72,9 @@ class Names:
     axes_of: AxesOf
 
     def over(self, over: Over, expr: Expr) -> list[str]:
-        """What a function is given for its axes: nothing where a reduction is over all of them."""
+        """The axis names passed to a function; none if a reduction is over all axes of its argument."""
         atoms = self.axes.atoms(over.dim)
-        is_over = isinstance(expr, Apply) and expr.args[3:] == (over,)  # Of a sum by index: all axes of positions.
+        is_over = isinstance(expr, Apply) and expr.args[3:] == (over,)  # `over` of a sum by index.
         if is_complete(expr, atoms, self.axes_of) or (is_over and self.axes_of(subexpressions(expr)[1]) == set(atoms)):
             return []
         return [self.of[axis] for axis in atoms]
@@ -87,7 +87,7 @@ def is_complete(expr: Expr, atoms: Sequence[int], axes_of: AxesOf) -> bool:
 
 
 def along(exprs: Iterable[Expr], axes: Axes) -> Iterator[tuple[Apply, Dim]]:
-    """Functions, with axes that they are given."""
+    """Yields each function that takes axes, with these axes."""
     for expr in exprs:
         for one in expr.args if isinstance(expr, Apply) else ():
             if isinstance(expr, Apply) and isinstance(one, Over):
@@ -95,7 +95,7 @@ def along(exprs: Iterable[Expr], axes: Axes) -> Iterator[tuple[Apply, Dim]]:
 
 
 def batch_axes(axes: Axes, tensors: Sequence[Dims], results: Sequence[Dims], named: set[int]) -> tuple[int, ...]:
-    """Leading axes that all tensors that have them begin with, and that nothing names."""
+    """The longest run of leading axes that no function names, and that all tensors with any of them begin with."""
     leading = [_leading(axes, dims, named) for dims in tensors]
     longest = max(leading, key=len, default=())
     for count in range(len(longest), 0, -1):
@@ -115,7 +115,7 @@ def _leading(axes: Axes, dims: Dims, named: set[int]) -> tuple[int, ...]:
 
 
 def is_led(axes: Axes, dims: Dims, batch: tuple[int, ...], broadcasts: bool) -> bool:
-    """Whether a tensor begins with the batch axes, of which some may be ones, or has none of them."""
+    """Whether a tensor has no batch axes or begins with all, some of which may have length 1 if it `broadcasts`."""
     shape = [axes.atoms(dim) for dim in dims]
     if not set(batch) & {axis for atoms in shape for axis in atoms}:
         return True
@@ -125,7 +125,7 @@ def is_led(axes: Axes, dims: Dims, batch: tuple[int, ...], broadcasts: bool) -> 
 
 
 def led(axes: Axes, dims: Dims, batch: tuple[int, ...]) -> int:
-    """How many leading dimensions `...` stands for."""
+    """The number of leading dimensions that `...` stands for."""
     shape = [axes.atoms(dim) for dim in dims]
     places = [place for place, atoms in enumerate(shape) if set(atoms) & set(batch)]
     if not places:
@@ -135,7 +135,7 @@ def led(axes: Axes, dims: Dims, batch: tuple[int, ...]) -> int:
 
 
 def axis_names(axes: Axes, order: Iterable[int], taken: Iterable[str]) -> dict[int, str]:
-    """A name for each axis: what it is best called that no other one is called rather."""
+    """A unique name for each axis: wishes are granted by rank, then in the order of axes."""
     used, names = set(taken), dict[int, str]()
     axes_in_order = list(dict.fromkeys(order))
     wishes = [
@@ -152,7 +152,7 @@ def axis_names(axes: Axes, order: Iterable[int], taken: Iterable[str]) -> dict[i
 
 
 def wish_by_place(axes: Axes, tensors: Iterable[Dims]) -> None:
-    """What axes are called that nothing is said of: rows before, columns last."""
+    """Wishes usual names by the rank of tensors, at low priority: rows first, columns last."""
     for dims in tensors:
         for dim, names in zip(dims, _BY_RANK.get(len(dims), "").split("|"), strict=False):
             axes.wish(dim, names, 7)

@@ -1,4 +1,4 @@
-"""The `[reference]` of a spec: a call of what it was imported from."""
+"""The `[reference]` of a spec: a call of the original function or module."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _WIDE = 110  # characters of a line
 
 
 def reference_lines(target: Target, trace: Trace, inputs: Container[str], params: Container[str]) -> list[str]:
-    """The lines of the table; none where no call by names says what was traced."""
+    """The lines of the table; none if no call by names repeats the traced call."""
     if target.is_part:
         return []
     home, _, name = target.spelled.rpartition(":")
@@ -28,14 +28,14 @@ def reference_lines(target: Target, trace: Trace, inputs: Container[str], params
     escaped = call.replace("\\", "\\\\").replace('"', '\\"')
     text = f'"{escaped}"'
     if len(text) > _WIDE and all(" " not in one for one in call.split("'")[1::2]):
-        bound = escaped.replace(": ", ":\0")  # A key stays with what it is of.
+        bound = escaped.replace(": ", ":\0")  # A key stays on the line of its value.
         lines = textwrap.wrap(bound, _WIDE - 4, break_long_words=False, break_on_hyphens=False)
         text = '"""' + "\n  ".join(lines).replace("\0", " ") + '"""'
     return [f'from = "{module}"', f"torch = {text}"]
 
 
 def _module_of(home: str) -> str:
-    """What imports a file or a module; "" for what nothing can."""
+    """The name by which Python imports a file or a module; "" if there is none."""
     if not home.endswith(".py"):
         return home
     folder, file = os.path.split(os.path.abspath(home))
@@ -47,7 +47,7 @@ def _module_of(home: str) -> str:
 
 
 def _call(target: Target, trace: Trace, name: str, inputs: Container[str], params: Container[str]) -> str:
-    """The call, by the names that the spec has; "" where it lacks some of what the original is given."""
+    """The call, by names of the spec; "" if the spec lacks an argument of the original."""
     given: dict[str, str] = {}
     tensors = (one.name if one.name in inputs else "" for one in trace.arguments)
     for key, value in trace.given.items():
@@ -91,11 +91,11 @@ def _arranged(
 
 
 class Name(str):
-    """A variable in the place of a value."""
+    """A variable in place of a value."""
 
 
 def _literal(value: object) -> str:
-    """A value as Python's literal; "" for another one."""
+    """A value as a Python literal; "" if it has none."""
     if isinstance(value, Name):
         return str(value)
     if isinstance(value, bool | int | float | str | None) or type(value).__name__ == "dtype":

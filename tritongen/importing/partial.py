@@ -1,4 +1,4 @@
-"""`--partial`: the largest runs of a trace that can be said, as specs, and the Python that calls them and torch."""
+"""`--partial`: the longest runs of a trace that specs can express, and the Python that calls these and torch."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ from .writing import written
 
 @dataclass(frozen=True, slots=True)
 class Partial:
-    """The regions of a function, and the text of a module that calls them in the place of their nodes."""
+    """The regions of a function, and the text of a module that calls their operators in place of their nodes."""
 
     name: str
     target: Target
     trace: Trace
     regions: tuple[Region, ...]
-    left: tuple[str, ...]  # what is left to torch, by the names of nodes
+    left: tuple[str, ...]  # names of the nodes that are left to torch
     source: str
 
 
 def regions(target: Target, trace: Trace, scalars: Mapping[str, float | int], name: str) -> list[Region]:
-    """The runs of nodes, in order, each as long as it can be."""
+    """The runs of nodes that specs can express, in order, each as long as possible."""
     nodes = [one for one in trace.graph.graph.nodes if one.op not in ("placeholder", "output")]
     names = variables(trace)
     found: list[Region] = []
@@ -53,7 +53,7 @@ def regions(target: Target, trace: Trace, scalars: Mapping[str, float | int], na
 
 
 def _sayable(trace: Trace, scalars: Mapping[str, float | int], nodes: Sequence[Any], names: Mapping[str, str]) -> int:
-    """How many of some nodes come before the first that has no words."""
+    """The number of nodes before the first one that the language cannot express."""
     if _reads_lists(nodes):
         return 0
     translation = Translation(part_of(trace, nodes, [], names)[0], scalars)
@@ -63,14 +63,14 @@ def _sayable(trace: Trace, scalars: Mapping[str, float | int], nodes: Sequence[A
 
 
 def _reads_lists(nodes: Sequence[Any]) -> bool:
-    """Whether they take one of several tensors that another node made."""
+    """Whether any of `nodes` reads a list of tensors from a node outside of them."""
     inside = set(nodes)
     lists = (one for node in nodes for one in node.all_input_nodes if isinstance(one.meta.get("val"), list | tuple))
     return any(one not in inside for one in lists)
 
 
 def _is_math(nodes: Sequence[Any]) -> bool:
-    """Whether they are worth a kernel: more than views, and more than one elementwise function."""
+    """Whether nodes are worth a kernel: more than views, and more than one elementwise function."""
     kinds = [kind for kind in map(kind_of, nodes) if kind not in ("", "shapes", "creation")]
     return len(kinds) > 1 or any(kind != "pointwise" for kind in kinds)
 
@@ -87,7 +87,7 @@ def _region(
     target: Target, trace: Trace, scalars: Mapping[str, float | int], nodes: Sequence[Any], names: Mapping[str, str],
     name: str,
 ) -> Region | None:  # fmt: skip
-    """The operator of some nodes; None where they cannot be said."""
+    """The region of some nodes; None if no spec can express it."""
     tensors = [one for one in nodes if isinstance(one.meta.get("val"), torch.Tensor)]
     results = [one for one in tensors if not set(one.users) <= set(nodes)]
     part, given = part_of(trace, nodes, results, names)
@@ -102,7 +102,7 @@ def _region(
 def part_of(
     trace: Trace, nodes: Sequence[Any], results: Sequence[Any], names: Mapping[str, str]
 ) -> tuple[Trace, tuple[Any, ...]]:
-    """The trace of some nodes, whose arguments are what they read of others."""
+    """The trace of `nodes` alone, and the other nodes that they read, which are its arguments."""
     known = dict(zip((one for one in trace.graph.graph.nodes if one.op == "placeholder"), trace.arguments, strict=True))
     inside = set(nodes)
     reads = [one for node in nodes if not is_number(node) for one in node.all_input_nodes]
@@ -117,7 +117,7 @@ def part_of(
         copies[one].meta = dict(one.meta)
 
     def copied(one: Any) -> Any:
-        if one not in copies:  # A length, of which the trace has all that there is to know.
+        if one not in copies:  # A length: its metadata has the formula.
             copies[one] = graph.create_node("call_function", python.index, (), {}, one.name)
             copies[one].meta = dict(one.meta)
         return copies[one]
@@ -141,7 +141,7 @@ def _argument(node: Any, names: Mapping[str, str], taken: Sequence[str]) -> Argu
 
 
 def partial(target: Target, trace: Trace, scalars: Mapping[str, float | int], name: str) -> Partial:
-    """Raises `Refusal` where no part of the function can be said."""
+    """Imports the regions of a function. Raises `Refusal` if specs can express none of it."""
     found = regions(target, trace, scalars, name)
     if not found:
         raise Refusal("no part of it can be said", "a part is more than one elementwise function")

@@ -1,4 +1,4 @@
-"""Nodes of a trace as Python: calls of ATen operators in the form in which people write them."""
+"""Nodes of a trace as Python: calls of ATen operators as people write them."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from typing import Any
 
 import torch
 
-# Of numbers and of tensors, by the names of functions and of operators.
+# For scalars and tensors, by names of Python's functions and of ATen operators.
 _SYMBOLS = {"add": "+", "sub": "-", "mul": "*", "div": "/", "floordiv": "//", "truediv": "/"}
 _SCALAR_SYMBOLS = _SYMBOLS | {"pow": "**", "mod": "%"}
-_ELSEWHERE = ("layout", "pin_memory")  # what says where memory is, and not what is computed
+_ELSEWHERE = ("layout", "pin_memory")  # arguments for the placement in memory, not for the math
 
 
 def plain(node: Any, args: Sequence[str]) -> str:
-    """A part of a list or arithmetic of lengths; "" for another node."""
+    """An item of a list or arithmetic of lengths; "" for another node."""
     if node.target is python.getitem:
         return f"{inner(args[0])}[{args[1]}]"
     name = getattr(node.target, "__name__", str(node.target))
@@ -26,7 +26,7 @@ def plain(node: Any, args: Sequence[str]) -> str:
 
 
 def named_arguments(node: Any) -> dict[str, Any]:
-    """The arguments that an ATen operator is given by name, without those that it has anyway."""
+    """The keyword arguments of an ATen call, without `layout`, `pin_memory` and those equal to their defaults."""
     defaults = {one.name: one.default_value for one in node.target._schema.arguments if one.has_default_value()}
     said = {name: one for name, one in node.kwargs.items() if name not in _ELSEWHERE}
     return {name: one for name, one in said.items() if not (name in defaults and _is_same(one, defaults[name]))}
@@ -37,7 +37,7 @@ def _is_same(one: Any, default: Any) -> bool:
 
 
 def called(node: Any, args: Sequence[str], named: Mapping[str, str]) -> str:
-    """A call of an ATen operator: an operator of Python, a method, or a function of torch."""
+    """A call of an ATen operator: as an operator of Python, a method, or a function of torch."""
     names = [one.name for one in node.target._schema.arguments]
     name = node.target._schema.name.split("::")[1]
     special = _special(node, name, args) if not named else ""
@@ -54,7 +54,7 @@ def called(node: Any, args: Sequence[str], named: Mapping[str, str]) -> str:
 
 
 def _special(node: Any, name: str, args: Sequence[str]) -> str:
-    """What has a syntax of its own; "" for what has none."""
+    """A call that has a syntax of its own, such as arithmetic or a slice; "" for other calls."""
     if name in _SYMBOLS and len(args) == 2:
         return f"{inner(args[0])} {_SYMBOLS[name]} {inner(args[1])}"
     if name == "sym_size":
@@ -78,14 +78,14 @@ def _slice(node: Any, args: Sequence[str]) -> str:
 
 
 def _has_arguments(function: Any, names: list[str]) -> bool:
-    """Whether a function of torch has the arguments of an operator, in its order."""
+    """Whether a function of torch has the same arguments as an operator, in the same order."""
     if inspect.isbuiltin(function) or function is None:
         return function is not None
     return list(inspect.signature(function).parameters)[1:] == names[1:]
 
 
 def inner(text: str) -> str:
-    """An expression that something is applied to."""
+    """An expression as an operand: in parentheses if it has spaces outside of brackets."""
     outside, before = text, ""
     while outside != before:
         outside, before = re.sub(r"[\[(][^\[\]()]*[\])]", "", outside), outside
@@ -93,7 +93,7 @@ def inner(text: str) -> str:
 
 
 def literal(value: Any) -> str:
-    """A value that is no tensor and no length; "" for what has no spelling."""
+    """A dtype, number, string or None as Python; "" for other values."""
     if isinstance(value, float) and not math.isfinite(value):
         return f"float({str(value)!r})"
     return repr(value) if isinstance(value, torch.dtype | int | float | str | None) else ""

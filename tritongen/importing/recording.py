@@ -1,4 +1,4 @@
-"""While a function is traced: which line of the source each node came from, and what its variables are called."""
+"""Records, while a function is traced, the source lines of each node and the variables that hold its result."""
 
 from __future__ import annotations
 
@@ -24,26 +24,26 @@ from .targets import is_library, placed
 
 @dataclass(slots=True)
 class Recording:
-    """What is known of nodes by their names: places, the innermost first, and variables."""
+    """Facts about nodes, by node name: `places`, the innermost first, and variables (`names`)."""
 
     places: dict[str, tuple[Place, ...]] = field(default_factory=dict)
-    names: dict[str, tuple[int, str]] = field(default_factory=dict)  # with the depth of the frame that has it
+    names: dict[str, tuple[int, str]] = field(default_factory=dict)  # variables, with the depth of their frame
     lengths: dict[Any, str] = field(default_factory=dict)  # variables that are lengths, by the symbol
-    used: dict[Any, Place] = field(default_factory=dict)  # symbols of which the program makes Python's numbers
+    used: dict[Any, Place] = field(default_factory=dict)  # symbols that the program converts to Python's numbers
     own_gradients: dict[str, Place] = field(default_factory=dict)  # classes of torch.autograd.Function, where called
-    limits: list[tuple[torch.finfo, Place]] = field(default_factory=list)  # of dtypes, in the order in which it asks
+    limits: list[tuple[torch.finfo, Place]] = field(default_factory=list)  # of dtypes, in the order of calls
     unpacked: set[str] = field(default_factory=set)  # tensors of tuples among arguments
-    calls: dict[str, Call] = field(default_factory=dict)  # the innermost that each node was made in, if followed
+    calls: dict[str, Call] = field(default_factory=dict)  # the innermost call that made each node, if followed
 
     def place(self, node: str) -> Place:
-        """Where the user wrote what became a node; in torch.nn only if they wrote none of it."""
+        """The innermost line of user code that made a node; a line of torch.nn only if there is none."""
         places = self.places.get(node, ())
         return next((one for one in places if not is_library(one.path)), places[-1] if places else NOWHERE)
 
 
 @contextmanager
 def recorded(recording: Recording, follow_calls: bool = False) -> Iterator[None]:
-    """Records what the traced function does, which runs inside."""
+    """Records the function that is traced inside of the context."""
     recorder = _Recorder(recording, sys._getframe(2))
     with recorder, _scalars(recorder), recorder.calls.followed() if follow_calls else nullcontext():
         yield
@@ -78,7 +78,7 @@ class _Recorder(TorchFunctionMode):
                 node = node.prev
 
     def _frames(self, frame: FrameType | None) -> Iterator[FrameType]:
-        """The frames of a call up to the traced function, the innermost first, but for torch's machinery."""
+        """The frames of user code and of torch.nn up to the traced function, the innermost first."""
         while frame is not None and frame is not self.root:
             path = frame.f_code.co_filename
             is_nn = path.endswith("nn/functional.py") or ("/torch/nn/modules/" in path and "module.py" not in path)
@@ -87,7 +87,7 @@ class _Recorder(TorchFunctionMode):
             frame = frame.f_back
 
     def _note(self, frame: FrameType, depth: int) -> None:
-        """The variables of a frame that are results of nodes, but for its arguments, which callers have names for."""
+        """Records variables of a frame that hold results of nodes, except arguments, which callers have names for."""
         if is_library(frame.f_code.co_filename):
             return
         values = {name: value for name, value in frame.f_locals.items() if not name.startswith("_")}
@@ -114,7 +114,7 @@ class _Recorder(TorchFunctionMode):
         return mode.node_of(value) if mode is not None else None
 
     def made_number(self, node: Any, place: Place) -> None:
-        """Takes note of the lengths that a number is of, under all names that they have."""
+        """Records the symbols that a number was made from, and those that are known to depend on these."""
         own, lengths = symbols_of(node.expr), node.shape_env
         for symbol in lengths.hints:
             if symbols_of(lengths.current(of_symbol(symbol))) & own:
@@ -123,7 +123,7 @@ class _Recorder(TorchFunctionMode):
 
 @contextmanager
 def _scalars(recorder: _Recorder) -> Iterator[None]:
-    """Powers of lengths stay symbols, and lengths of which the user makes a number are recorded."""
+    """Keeps powers of lengths symbolic, and records the lengths that the user converts to numbers."""
     original = math.sqrt
     names = ("__index__", "__int__", "__pow__", "__rpow__")
 

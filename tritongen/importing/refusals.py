@@ -1,4 +1,4 @@
-"""What cannot be imported, and where the user's source says it."""
+"""Reasons why code cannot be imported, with places in the user's source."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ..diagnostics.report import Diagnostic, Rejected
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A piece of source: a line of 0 is a file as a whole; columns count from 1."""
+    """A span of source: a line of 0 is the full file; columns count from 1."""
 
     path: str
     line: int = 0
@@ -25,7 +25,7 @@ NOWHERE = Place("")
 
 
 class Refusal(Exception):
-    """One operator, or its arguments, that the language has no words for."""
+    """An operator, or arguments of one, that the language cannot express."""
 
     def __init__(self, message: str, hint: str = "", code: str = "TG001", place: Place = NOWHERE) -> None:
         super().__init__(message)
@@ -34,7 +34,7 @@ class Refusal(Exception):
 
 @contextmanager
 def rejecting() -> Iterator[None]:
-    """A refusal becomes `Rejected`."""
+    """Raises `Rejected` in place of a `Refusal` raised inside."""
     try:
         yield
     except Refusal as refusal:
@@ -42,7 +42,7 @@ def rejecting() -> Iterator[None]:
 
 
 def diagnostic(refusal: Refusal) -> Diagnostic:
-    """A refusal at its place, as other mistakes are shown."""
+    """A refusal as a diagnostic at its place in the source."""
     place = refusal.place
     source = linecache.getline(place.path, place.line).rstrip("\n") if place.line else ""
     path = os.path.relpath(place.path) if os.path.isabs(place.path) else place.path

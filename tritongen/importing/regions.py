@@ -13,7 +13,7 @@ from .writing import Imported
 
 @dataclass(frozen=True, slots=True)
 class Region:
-    """A run of nodes that is one operator, with the nodes that it reads and those that others read of it."""
+    """A run of nodes that is one operator, the nodes that it reads (`given`), and those of it that others read."""
 
     nodes: tuple[Any, ...]
     given: tuple[Any, ...]

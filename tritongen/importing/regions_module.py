@@ -1,4 +1,4 @@
-"""The Python that calls the operators of regions, and torch for what is between them."""
+"""The Python that calls the operators of regions, and torch for the nodes between them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .variables import variables
 
 
 class Module:
-    """A function of the arguments of a trace, line by line; variables have the source's names where it has some."""
+    """Prints a function of a trace's arguments, line by line; variables have the source's names if there are any."""
 
     def __init__(self, trace: Trace, regions: Sequence[Region], name: str) -> None:
         self._trace, self._regions, self._name = trace, regions, name
@@ -56,7 +56,7 @@ class Module:
                 yield f"{self._name_of(node)} = {value}"
 
     def _needed(self, nodes: Sequence[Any]) -> set[Any]:
-        """What results and operators read, in turn."""
+        """The nodes that results and operators read, transitively."""
         needed: set[Any] = set()
         for node in reversed(nodes):
             if node in self._last:

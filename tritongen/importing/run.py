@@ -14,7 +14,7 @@ from .writing import Imported, written
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What was imported, and what it was imported from."""
+    """An imported spec, with its target and trace."""
 
     imported: Imported
     target: Target
@@ -23,13 +23,13 @@ class Result:
 
 @rejecting()
 def imported(spelled: str, init: Sequence[str], example: str, name: str = "") -> Result:
-    """The spec of a function or module of somebody's. Raises `Rejected` with all that keeps it from being one."""
+    """Imports a function or module as a spec. Raises `Rejected` with all operators that the language cannot express."""
     return imported_target(load(spelled, init, example), parse_example(example), name)
 
 
 @rejecting()
 def imported_target(target: Target, given: Mapping[str, Example | object], name: str = "") -> Result:
-    """The spec of a target that is loaded, by an example of its call. Raises `Rejected`."""
+    """The spec of a loaded target, by the arguments of an example call. Raises `Rejected`."""
     traced = trace(target, given)
     return Result(written(target, traced, _scalars(target, given), name or target.name), target, traced)
 
@@ -42,6 +42,6 @@ def partially(spelled: str, init: Sequence[str], example: str, name: str = "") -
 
 
 def _scalars(target: Target, given: Mapping[str, Example | object]) -> dict[str, float | int]:
-    """The numbers of a target and its example, by their names."""
+    """The scalars of a target and of its example, by name, without bools."""
     found = {name: value for name, value in bound(target, given).items() if isinstance(value, int | float)}
     return dict(target.scalars) | {name: value for name, value in found.items() if not isinstance(value, bool)}

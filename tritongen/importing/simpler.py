@@ -1,5 +1,5 @@
-"""What a reader would shorten: quotients of lengths, positions plus 0 or taken at positions, conditions and True, and
-detaching nothing.
+"""Simplifies expressions: quotients of lengths, positions plus 0 or taken at positions, conditions and True, and
+`detach` of math without a gradient.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from .expressions import Apply, Expr, Input, Line, Number, Over, bare, mapped, s
 
 
 class Simpler:
-    """Expressions with simpler ones in their place; what is shared stays shared."""
+    """Simplifies expressions; shared subexpressions stay shared."""
 
     def __init__(self, axes: Axes, smooth: Container[str]) -> None:
         self._axes = axes
-        self._smooth = smooth  # inputs that gradients are taken by
+        self._smooth = smooth  # inputs with gradients
         self._known: dict[int, tuple[Expr, Expr]] = {}
 
     def __call__(self, expr: Expr) -> Expr:
@@ -76,7 +76,7 @@ class Simpler:
         return moved(expr)
 
     def _quotient(self, length: object, by: object) -> Expr | None:
-        """`size(H, D) // 4` is `size(D)` where H is 4 long."""
+        """`size(H, D) // 4` is `size(D)` if H has length 4."""
         if not (isinstance(length, Apply) and length.function == "size" and isinstance(by, Number)):
             return None
         atoms = self._axes.atoms(length.args[0].dim)
@@ -93,7 +93,7 @@ _CONDITIONS = _JOINED | frozenset("lt le gt ge eq ne logical_or logical_not".spl
 
 
 def _without_neutral(function: str, one: Expr, other: Expr) -> Expr | None:
-    """`index(N) + 0` as a position, and `True & (index(N) <= index(M))` as a condition."""
+    """The other operand, if one is neutral: `index(N) + 0` of positions, `True & (index(N) <= index(M))`."""
     neutral, fits = (True, _is_condition) if function in _JOINED else (0, _is_position)
     if _is(other, neutral) and fits(one):
         return one
@@ -110,7 +110,7 @@ def _is_condition(expr: Expr) -> bool:
 
 
 def _is_position(expr: Expr) -> bool:
-    """Whether it is integer arithmetic of positions and lengths."""
+    """Whether an expression is integer arithmetic of positions and lengths."""
     found = bare(expr)
     if isinstance(found, Apply) and found.function == "cast":
         return str(found.args[1].text).startswith("int")
@@ -121,7 +121,7 @@ def _is_position(expr: Expr) -> bool:
 
 
 def _is_of_positions(expr: Expr) -> bool:
-    """Whether it is of positions, lengths and numbers alone, element by element."""
+    """Whether an expression is elementwise math of positions, lengths and scalars only."""
     found = bare(expr)
     if isinstance(found, Apply) and found.function not in ("index", "size"):
         return not any(isinstance(one, Over) for one in found.args) and all(

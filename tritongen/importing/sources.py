@@ -1,4 +1,4 @@
-"""What the user's source says at a line: which names a statement reads and binds, and what its numbers are made of."""
+"""Reads the user's source at a line: the variables that a statement assigns, and the expressions of its numbers."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def is_loop(place: Place) -> bool:
 
 
 def bound_names(place: Place) -> list[str]:
-    """The variables that the statement at a place assigns, "" for what is none."""
+    """The variables that the statement at a place assigns; "" for other targets."""
     target: ast.expr | None = None
     match statement(place):
         case ast.Assign([one]) | ast.AnnAssign(one) | ast.AugAssign(one):
@@ -56,14 +56,14 @@ def bound_names(place: Place) -> list[str]:
 
 
 def number_first(place: Place, scalars: Mapping[str, float | int]) -> bool:
-    """Whether the source at a place is an operator whose left operand is a number."""
+    """Whether the source at a place is a binary operator whose left operand is a number."""
     found = statement(place)
     node = _at(found, place) if found is not None else None
     return isinstance(node, ast.BinOp) and _of_params(node.left, scalars) is not None
 
 
 def number_at(place: Place, value: float, scalars: Mapping[str, float | int]) -> Expr | None:
-    """The arithmetic of params in a statement that gives a number, the longest first."""
+    """The largest expression of params in a statement that evaluates to `value`; None if there is none."""
     found = statement(place)
     if found is None or isinstance(found, ast.FunctionDef | ast.ClassDef):
         return None
@@ -76,7 +76,7 @@ def number_at(place: Place, value: float, scalars: Mapping[str, float | int]) ->
 
 
 def _at(found: ast.stmt, place: Place) -> ast.AST:
-    """The expression of a statement that is at a place, or the statement where that is several lines long."""
+    """The expression of a statement at a place, or the statement if none is, as for several lines."""
     for node in ast.walk(found):
         if isinstance(node, ast.expr):
             length = (node.end_col_offset or 0) - node.col_offset
@@ -86,12 +86,12 @@ def _at(found: ast.stmt, place: Place) -> ast.AST:
 
 
 def _is_plain(expr: Expr) -> bool:
-    """Whether it is of constants alone."""
+    """Whether an expression consists only of constants."""
     return isinstance(expr, Number) or (isinstance(expr, Apply) and all(map(_is_plain, subexpressions(expr))))
 
 
 def _of_params(node: ast.expr, scalars: Mapping[str, float | int]) -> tuple[Expr, float | int] | None:
-    """An expression of params and constants alone, with its value."""
+    """An expression of params and constants, with its value; None for other expressions."""
     match node:
         case ast.Attribute(ast.Name("math"), ("pi" | "e") as name):
             return Param(name), _CONSTANTS[name]
@@ -112,7 +112,7 @@ def _of_params(node: ast.expr, scalars: Mapping[str, float | int]) -> tuple[Expr
 
 
 def _operation(node: ast.expr) -> tuple[str, list[ast.expr]]:
-    """A function and what it is of; "" for what is none."""
+    """The function of an expression, and its operands; "" for other expressions."""
     match node:
         case ast.BinOp(left, sign, right):
             return _OPERATORS.get(type(sign), ""), [left, right]

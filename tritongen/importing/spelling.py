@@ -14,7 +14,7 @@ _SAYABLE = frozenset("add sub mul neg pow div floor_divide remainder minimum max
 
 
 def spelled(formula: Any, dim_of: Callable[[Symbol], Dim], number_of: Callable[[float], Expr] = Number) -> Expr:
-    """A formula with sizes of axes in the place of symbols. `number_of` is what numbers are that are no integers."""
+    """A formula as an expression, with sizes of axes for symbols and `number_of` floats. Raises `Refusal`."""
 
     def of(one: Any) -> Expr:
         if not isinstance(one, Formula | Applied):

@@ -1,4 +1,4 @@
-"""Attributes of others that are something else for a while."""
+"""Temporary values for attributes of other modules and classes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 @contextmanager
 def swapped(owner: Any, **values: Any) -> Iterator[None]:
-    """Other values in attributes that an object, a class or a module has itself."""
+    """Replaces attributes that `owner` (an object, class or module) itself has, until the context exits."""
     before = {name: vars(owner)[name] for name in values}
     for name, value in values.items():
         setattr(owner, name, value)

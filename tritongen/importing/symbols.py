@@ -1,4 +1,4 @@
-"""Open lengths as torch computes with them: nodes of its SymInt, and what it asks of these, without sympy."""
+"""Symbolic lengths for torch without sympy: nodes of SymInt, and stand-ins for torch's functions of these."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ _BOOLS = frozenset("eq ne lt le gt ge and or not".split())
 
 
 class OfValues(Exception):
-    """Values of a tensor, which a trace has none of, decide what is computed."""
+    """The computation depends on values of a tensor, which a trace does not have."""
 
 
 class Lengths:
-    """The open lengths of a trace, and what is known of them: which are equal, and which others they are multiples of.
+    """The symbolic lengths of a trace, and the known relations among them: equal lengths, and multiples.
 
     Torch takes it for its ShapeEnv.
     """
@@ -51,8 +51,8 @@ class Lengths:
     allow_scalar_outputs = allow_dynamic_output_shape_ops = True
 
     def __init__(self) -> None:
-        self.hints: dict[Symbol, Any] = {}  # in the example; None for what values decide
-        self._known: dict[Any, Expr] = {}  # what symbols, and exact quotients, turned out to be
+        self.hints: dict[Symbol, Any] = {}  # in the example; None if data-dependent
+        self._known: dict[Any, Expr] = {}  # formulas that equal symbols or exact quotients
         self.pending_fresh_unbacked_symbols: list[Any] = []
         self.suppress_guards = self.ignore_fresh_unbacked_symbols = nullcontext
 
@@ -62,7 +62,7 @@ class Lengths:
         return Node(self, of_symbol(symbol), hint, int).symbolic()
 
     def node(self, expr: Expr) -> Node:
-        """The node of a formula, or of a number."""
+        """The node of a formula or of a constant."""
         hint = None if any(self.hints[one] is None for one in symbols_of(expr)) else value(expr, self.hints)
         return Node(self, expr, hint, int if isinstance(expr, Formula | int) else float)
 
@@ -76,7 +76,7 @@ class Lengths:
         return self.new(None).node.eq(self.new(None).node).symbolic()
 
     def current(self, expr: Expr) -> Expr:
-        """A formula by what is known now."""
+        """A formula with all known relations substituted."""
         if not self._known or not isinstance(expr, Formula | Applied):
             return expr
         before = None
@@ -85,7 +85,7 @@ class Lengths:
         return expr
 
     def assume(self, relation: Expr, holds: bool) -> None:
-        """Takes note of what a condition that was asked for says of lengths."""
+        """Records the relations of lengths that follow from a condition's outcome."""
         if not isinstance(relation, Applied):
             return
         function, args = relation.function, relation.args
@@ -112,7 +112,7 @@ class Lengths:
 
 
 class Node:
-    """What a SymInt, SymFloat or SymBool is: a formula, and its value at the example's lengths."""
+    """The node of a SymInt, SymFloat or SymBool: a formula, and its value at the example's lengths."""
 
     def __init__(self, lengths: Lengths, expr: Expr, hint: Any, kind: type) -> None:
         self.shape_env, self.written, self.pytype = lengths, expr, kind
@@ -170,7 +170,7 @@ class Node:
         return self.hint
 
     def number(self, *_: Any) -> Any:
-        """The number, where the program has to know it: the length is the example's alone."""
+        """The value, for a program that needs a Python number: an integer is fixed to the example's."""
         found = self.require_hint()
         if self.is_int():
             self.shape_env.assume(Applied("eq", (self.expr, found)), True)
@@ -179,7 +179,7 @@ class Node:
     guard_int = guard_float = int_ = number
 
     def condition(self, *_: Any) -> bool:
-        """Whether a condition holds, of which note is taken."""
+        """Whether a condition holds; records the relations that follow."""
         if not self.has_hint() and _is_known(self.expr):
             return True
         if not self.has_hint() and _is_known(_negated(self.expr)):
@@ -215,7 +215,7 @@ class Node:
 
 
 def _is_known(relation: Expr) -> bool:
-    """Whether a condition holds whatever the lengths are."""
+    """Whether a condition holds for any lengths."""
     if not isinstance(relation, Applied):
         return bool(relation)
     if relation.function in ("and", "or"):
@@ -241,7 +241,7 @@ def _negated(relation: Expr) -> Expr:
 
 
 def _node(function: str, kind: type | None, *nodes: Node) -> Node:
-    """A function of nodes: of integers in one form, of others as it is written."""
+    """A function of nodes: of integers in canonical form, of floats as written."""
     lengths = nodes[0].shape_env
     exprs = [one.expr for one in nodes]
     hints = [one.hint for one in nodes]
@@ -259,7 +259,7 @@ def _method(function: str, kind: type | None) -> Callable[..., Node]:
     return lambda self, *others: _node(function, kind, self, *others)
 
 
-_METHODS: dict[type | None, str] = {  # by what they give, None for what they are given, with functions of other names
+_METHODS: dict[type | None, str] = {  # by result type (None: the operands' type), as `method:function` if names differ
     None: "add sub mul neg pow floordiv:floor_divide int_floordiv:floor_divide mod:remainder sym_min:minimum "
     "sym_max:maximum pow_by_natural:pow",
     bool: "eq ne lt le gt ge and_:and sym_and:and or_:or sym_or:or sym_not:not",
@@ -272,7 +272,7 @@ for _kind, _names in _METHODS.items():
 Node.sym_sqrt = lambda self: _node("pow", float, self, self.wrap(0.5))  # type: ignore[attr-defined]
 
 
-# What torch's functions of shapes ask torch.fx.experimental.symbolic_shapes, which imports sympy.
+# Names that torch's shape functions import from torch.fx.experimental.symbolic_shapes, which imports sympy.
 
 
 def _asked(method: str) -> Callable[..., Any]:
@@ -324,7 +324,7 @@ _NAMES: dict[str, Any] = {
 
 
 class Unused:
-    """What torch imports and, for lengths that are not its own symbols, makes no use of."""
+    """A class that torch imports but does not use, because these lengths are not its own symbols."""
 
     def __init__(self, *_: Any, **__: Any) -> None:
         pass
@@ -334,7 +334,7 @@ _NAMES |= dict.fromkeys(("DimDynamic", "ShapeEnv", "StatelessSymbolicContext", "
 
 
 class StandIn(ModuleType):
-    """Names of a module that takes long to import; it is imported for other names, which another torch may ask for."""
+    """A stand-in for a module that is slow to import; names that it lacks, for another torch, import the module."""
 
     def __init__(self, name: str, **names: Any) -> None:
         super().__init__(name)
@@ -354,7 +354,7 @@ class StandIn(ModuleType):
             sys.modules.update(ours)
 
 
-_IMPORTED: dict[str, Any] = {}  # what stand-ins stand for, where it was imported after all
+_IMPORTED: dict[str, Any] = {}  # the actual modules of stand-ins, once imported
 _STAND_INS: Sequence[StandIn] = (
     StandIn("torch.fx.experimental.symbolic_shapes", **_NAMES),
     StandIn("torch.utils._sympy.functions", Max=torch.sym_max),
@@ -372,7 +372,7 @@ _DYNAMO = {
 
 @contextmanager
 def without_sympy() -> Iterator[None]:
-    """While torch computes shapes, what it would import for symbolic lengths is this module's."""
+    """While torch computes shapes, replaces the modules that it would import for symbolic lengths by stand-ins."""
     marked = list[Any]()
 
     def disable(function: Any, *_: Any, **__: Any) -> Any:

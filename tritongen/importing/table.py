@@ -1,4 +1,4 @@
-"""The table from ATen operators to what they are in the language; modules of `operators` fill it."""
+"""The table from ATen operators to builders of their values; modules of `operators` fill it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ OPERATORS: dict[str, Builder] = {}  # by the name in torch.ops.aten, with its ov
 
 
 def operator(*names: str) -> Callable[[_Made], _Made]:
-    """Registers a function of a translation and the operator's arguments, which returns values."""
+    """Registers a builder: a function of the translation and of the operator's arguments that returns values."""
 
     def register(builder: _Made) -> _Made:
         for name in names:
@@ -23,7 +23,7 @@ def operator(*names: str) -> Callable[[_Made], _Made]:
 
 
 def row_of(target: Any) -> tuple[str, Builder] | None:
-    """The row of an operator, and its name there; of what writes in place or copies, the row of what does not."""
+    """The name and builder of an operator's row; in-place, `_copy` and `special_` variants share the plain row."""
     packet, overload = target._schema.name.split("::")[1], target._overloadname
     in_place = packet.rstrip("_") if not packet.startswith("_") or packet.endswith("_") else packet
     for name in (packet, in_place, packet.removesuffix("_copy"), packet.removeprefix("special_")):

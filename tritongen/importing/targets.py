@@ -1,4 +1,4 @@
-"""What is imported: a function or a module of a file or a package, and the example that it is called with."""
+"""The target of an import: a function or module of a file or package, and the example that it is called with."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ COMPLEX = ("complex numbers", "the language has none: write real and imaginary p
 
 @dataclass(frozen=True, slots=True)
 class Length:
-    """A length of an example: `name` is the axis that it is of, where that is said; `fixed` makes it the only one."""
+    """A length of an example: `name` is its axis, if the example names it; `fixed` makes it the only length."""
 
     number: int
     name: str = ""
@@ -59,7 +59,7 @@ class Example:
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A function of tensors and numbers, with the parameters and buffers of the module that it is."""
+    """A function of tensors and scalars, or a module with its parameters and buffers."""
 
     spelled: str  # as the command line has it, and its expression in full
     command: str
@@ -68,12 +68,12 @@ class Target:
     summary: str = ""
     module: torch.nn.Module | None = None
     scalars: Mapping[str, float | int] = field(default_factory=dict)  # of a module: its constants by name
-    is_part: bool = False  # whether what is traced is a part of it
-    init: tuple[str, ...] | None = None  # name=value of the call of a class that made the module
+    is_part: bool = False  # whether only a region of it is imported
+    init: tuple[str, ...] | None = None  # name=value for each argument of the module's constructor
 
 
 def parse_example(text: str) -> dict[str, Example | object]:
-    """`x=bf16[4,1024,4096] dim=-1`, by names, in order."""
+    """Parses `x=bf16[4,1024,4096] dim=-1` to arguments by name, in order. Raises `Refusal`."""
     found: dict[str, Example | object] = {}
     for part in parse_words(text):
         name, sign, value = part.partition("=")
@@ -87,7 +87,7 @@ def parse_example(text: str) -> dict[str, Example | object]:
 
 
 def _check_lengths(given: Mapping[str, object]) -> None:
-    """A name of an axis has one length."""
+    """Checks that an axis's name has one length. Raises `Refusal`."""
     known: dict[str, int] = {}
     for length in (one for value in given.values() for tensor in tensors_of(value) for one in tensor.shape):
         if length.name and known.setdefault(length.name, length.number) != length.number:
@@ -101,7 +101,7 @@ def tensors_of(value: object) -> list[Example]:
 
 
 def parse_words(text: str) -> list[str]:
-    """The words of a text, which spaces and commas part but for those inside of brackets and quotes."""
+    """Splits a text at spaces, commas and newlines, except inside of brackets and quotes."""
     words, depth, quote = [""], 0, ""
     for sign in text:
         if quote:
@@ -117,7 +117,7 @@ def parse_words(text: str) -> list[str]:
 
 
 def _argument(name: str, value: str, scope: Mapping[str, Any] | None = None) -> Example | object:
-    """A tensor, a literal, several in a tuple or list, a name of torch, a call of what is in `scope`, or a string."""
+    """A tensor, a literal, a tuple or list of these, a name of torch, a call of a name in `scope`, or a string."""
     value = value.strip()
     found = re.fullmatch(r"(\w+)\[([^\[\]()]*)\]", value)
     if found is None:
@@ -186,7 +186,7 @@ def load(spelled: str, init: Sequence[str], example: str = "") -> Target:
 
 
 def _quoted(word: str) -> str:
-    """A word of a command line."""
+    """A word, quoted for a command line."""
     return f'"{word}"' if re.search(r"[^\w=.,:/+-]", word) and not re.search(r'["$`\\]', word) else shlex.quote(word)
 
 
@@ -274,7 +274,7 @@ def _imported(home: str) -> ModuleType:
 
 
 def user_place(error: BaseException, any_of_torch: bool = False) -> Place:
-    """Where the innermost line of the user's is that an exception came through, or one of torch.nn."""
+    """The innermost line of user code in a traceback; with `any_of_torch`, of torch.nn if there is none."""
     found = NOWHERE
     for frame in traceback.extract_tb(error.__traceback__):
         is_torch = any_of_torch and "/torch/nn/" in frame.filename and is_library(found.path)
@@ -284,14 +284,14 @@ def user_place(error: BaseException, any_of_torch: bool = False) -> Place:
 
 
 def placed(path: str, line: int | None, end: int | None, column: int | None, last: int | None) -> Place:
-    """A piece of source as Python has it, which counts columns from 0, and may have lost some of it."""
+    """The place for Python's positions, which count columns from 0 and may be None."""
     wide = last - column if line == end and last is not None and column is not None else 1
     return Place(path, line or 0, (column or 0) + 1, max(1, wide))
 
 
 @functools.cache
 def is_library(path: str) -> bool:
-    """Whether a file is torch's, Python's or this program's, or of what these compute lengths with: not the user's."""
+    """Whether a file is no user code: of torch, NumPy, Python's standard library or this program."""
     modules = [os, sys.modules[__package__], *filter(None, map(sys.modules.get, ("torch", "numpy")))]
     standard, own, *others = (os.path.dirname(one.__file__ or "") for one in modules)
     is_installed = "site-packages" in path.removeprefix(standard)
@@ -311,7 +311,7 @@ def _keyword(text: str, scope: Mapping[str, Any]) -> tuple[str, object]:
 
 
 def init_text(text: str) -> str:
-    """`name=value` of --init as Python: what is neither a literal nor a call is a string."""
+    """`name=value` of --init as Python; a value that is neither a literal nor a call is a string."""
     name, _, value = text.partition("=")
     try:
         ast.literal_eval(value)
@@ -322,7 +322,7 @@ def init_text(text: str) -> str:
 
 
 class _Scope(dict[str, Any]):
-    """The names that a module has, those that it loads when they are asked for too."""
+    """The names of a module, including those that its `__getattr__` loads lazily."""
 
     def __init__(self, module: ModuleType) -> None:
         super().__init__(vars(module))
@@ -350,7 +350,7 @@ def snake(path: str) -> str:
 
 
 def _first_line(found: object) -> str:
-    """The first sentence of a docstring."""
+    """The first sentence of a docstring; "" if it is long or has an arrow."""
     text = inspect.cleandoc(getattr(found, "__dict__", {}).get("__doc__") or getattr(found, "__doc__", "") or "")
     text = text if not isinstance(found, type) or ("__doc__" in vars(found) and vars(found)["__doc__"]) else ""
     line = re.sub(r":\w+:`~?([^`]*)`|``([^`]*)``", r"\1\2", text.split("\n\n")[0].replace("\n", " "))

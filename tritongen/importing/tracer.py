@@ -1,4 +1,4 @@
-"""Makes a graph of the ATen operators that a function calls, with fake tensors whose lengths may be open."""
+"""Makes a graph of the ATen operators that a function calls, with fake tensors whose lengths may be symbolic."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class _WithoutDynamo:
 
 
 class Tracer(_WithoutDynamo, ProxyTorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Composite operators are recorded as they are or, with `decompositions`, as torch makes them of others."""
+    """Records ATen calls in a graph: composite operators as they are or, with `decompositions`, decomposed."""
 
     def __init__(
         self, lengths: Lengths, mode: FakeTensorMode | None = None, decompositions: Decompositions | None = None
@@ -49,7 +49,7 @@ class Tracer(_WithoutDynamo, ProxyTorchDispatchMode):  # type: ignore[no-untyped
         self._lengths, self._decompositions = lengths, decompositions
         self._nodes: dict[int, tuple[Any, torch.fx.Node]] = {}
         self._numbers: dict[Expr, torch.fx.Node] = {}
-        self._sources: dict[Any, tuple[torch.fx.Node, int]] = {}  # the dimensions that open lengths are of
+        self._sources: dict[Any, tuple[torch.fx.Node, int]] = {}  # the (node, dimension) of each symbolic length
 
     @contextmanager
     def tracing(self, device: str = "") -> Iterator[None]:
@@ -102,7 +102,7 @@ class Tracer(_WithoutDynamo, ProxyTorchDispatchMode):  # type: ignore[no-untyped
         return found
 
     def _given(self, given: Any) -> Any:
-        """An argument of a node."""
+        """A tensor or scalar as the argument of a node."""
         if isinstance(given, torch.SymInt | torch.SymFloat | torch.SymBool):
             return self._number(given.node)
         if not isinstance(given, torch.Tensor):
@@ -116,7 +116,7 @@ class Tracer(_WithoutDynamo, ProxyTorchDispatchMode):  # type: ignore[no-untyped
         return node
 
     def _number(self, number: Node) -> Any:
-        """A number that lengths decide, as nodes that compute it of these."""
+        """The node that computes a symbolic scalar from lengths; a constant as it is."""
         if not number.is_symbolic():
             return number.written
         if number.written not in self._numbers:
@@ -149,7 +149,7 @@ class Tracer(_WithoutDynamo, ProxyTorchDispatchMode):  # type: ignore[no-untyped
 
 
 class Shapes(_WithoutDynamo, FakeTensorMode):  # type: ignore[no-untyped-call]
-    """What the tensors of a trace are, without memory; torch would import sympy and dynamo for it."""
+    """A fake tensor mode without the imports of sympy and dynamo that torch would make for it."""
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         with without_sympy():
@@ -157,7 +157,7 @@ class Shapes(_WithoutDynamo, FakeTensorMode):  # type: ignore[no-untyped-call]
 
 
 class Factories(_WithoutDynamo, TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Brings what makes tensors of numbers to the tracer, before which torch makes them."""
+    """Passes factory functions, such as `zeros`, on to the tracer, since torch would run them before it."""
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         return func(*args, **(kwargs or {}))

@@ -31,7 +31,7 @@ OWN_OPERATOR = ("is an operator of somebody's own", "write its math")
 
 @dataclass(frozen=True, slots=True)
 class Argument:
-    """A tensor that the function is called with: an argument's or, with its path in the module, a parameter's."""
+    """A tensor that the function is called with: of an argument, or a module's parameter or buffer at `path`."""
 
     name: str
     tensor: torch.Tensor  # fake
@@ -42,27 +42,27 @@ class Argument:
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """What is known of a call: its graph, whose placeholders are `arguments`, and the scalars that it was given."""
+    """A traced call: its graph, whose placeholders are `arguments`, and the scalars that were passed."""
 
     graph: Any  # of torch.fx
     arguments: tuple[Argument, ...]
     scalars: Mapping[str, object]
     recording: Recording
     results: tuple[str, ...] = ()  # names of results, where the function has them
-    symbols: Mapping[str, tuple[str, int]] = field(default_factory=dict)  # which argument's which dimension
+    symbols: Mapping[str, tuple[str, int]] = field(default_factory=dict)  # the (argument, dimension) of each symbol
     given: Mapping[str, object] = field(default_factory=dict)  # the arguments of a call, tensors as examples
-    structure: Any = None  # of a result, as torch.utils._pytree has it, where its leaves are tensors
+    structure: Any = None  # of a result: its pytree spec, and which leaves are tensors
 
 
 def trace(target: Target, example: Mapping[str, Example | object], is_model: bool = False) -> Trace:
-    """Parameters of a model have the lengths, dtypes and device that they have; others those of the example.
+    """Traces the call of `target` by `example`. Raises `Refusal` for what cannot be traced.
 
-    Raises `Refusal` for what cannot be traced.
+    With `is_model`, parameters keep lengths, dtypes and device; else lengths are symbolic, and floats as in `example`.
     """
     made = _trace(target, example, is_model)
     for node in made.graph.graph.nodes:
         if getattr(node.target, "__name__", "") == "_enter_autocast" and node.args[0] != "cpu" and node.args[2]:
-            return _trace(target, example, is_model, node.args[0])  # It casts tensors of its device alone.
+            return _trace(target, example, is_model, node.args[0])  # Autocast casts only tensors on its device.
     return made
 
 
@@ -77,8 +77,8 @@ def _trace(target: Target, example: Mapping[str, Example | object], is_model: bo
     made = Trace(tracer.constants, arguments, scalars, recording, given=given)
     try:
         with (
-            swapped(common, amp_definitely_not_available=lambda: False),  # Autocast of a GPU is what it is without one.
-            swapped(logging.getLogger("torch._subclasses.fake_tensor"), disabled=True),  # What it refuses is raised.
+            swapped(common, amp_definitely_not_available=lambda: False),  # Traces autocast for GPUs without one.
+            swapped(logging.getLogger("torch._subclasses.fake_tensor"), disabled=True),  # Its errors are raised.
             swapped(torch.autograd.Function, apply=_noted_gradients(recording)),
             limits(_noted_limits(recording)),
             tracer.tracing(device),
@@ -99,7 +99,7 @@ def _trace(target: Target, example: Mapping[str, Example | object], is_model: bo
 
 
 def _noted_gradients(recording: Recording) -> Any:
-    """Notes functions whose backward the user wrote, which may not be the gradient of their math."""
+    """Records functions with a backward by the user, which may not be the gradient of their math."""
     original = vars(torch.autograd.Function)["apply"]
 
     def apply(cls: Any, *args: Any, **kwargs: Any) -> Any:
@@ -120,7 +120,7 @@ def _noted_limits(recording: Recording) -> Callable[[Any, FrameType], Any]:
 
 
 def bound(target: Target, example: Mapping[str, Example | object]) -> dict[str, Example | object]:
-    """The example's arguments in the order of the function's, with its numbers that have defaults."""
+    """The example's arguments in the order of the signature, and numeric defaults. Raises `Refusal`."""
     signature = signature_of(target)
     if signature is None:
         return dict(example)
@@ -142,7 +142,7 @@ def bound(target: Target, example: Mapping[str, Example | object]) -> dict[str, 
 
 
 def call(target: Target, trace: Trace, tensors: tuple[torch.Tensor, ...], scalars: Mapping[str, object]) -> Any:
-    """The original's result of tensors in the place of its arguments, parameters and buffers."""
+    """Calls the original with `tensors` in place of its arguments, parameters and buffers."""
     pairs = list(zip(trace.arguments, tensors, strict=True))
     own = (tensor for one, tensor in pairs if not one.path)
     keywords = {
@@ -159,7 +159,7 @@ def call(target: Target, trace: Trace, tensors: tuple[torch.Tensor, ...], scalar
     except TypeError:
         if signature is not None:
             raise
-        return target.function(*keywords.values())  # Builtins take arguments by names too, but for a few.
+        return target.function(*keywords.values())  # A few builtins take no keywords.
 
 
 def _called(target: Target) -> Callable[..., Any]:
@@ -167,7 +167,7 @@ def _called(target: Target) -> Callable[..., Any]:
 
 
 def signature_of(target: Target) -> inspect.Signature | None:
-    """The signature of what is called, if it is no builtin."""
+    """The signature of the function or of the module's forward; None if it has none, as some builtins."""
     try:
         return inspect.signature(_called(target))
     except (TypeError, ValueError):
@@ -175,7 +175,7 @@ def signature_of(target: Target) -> inspect.Signature | None:
 
 
 def _arranged(signature: inspect.Signature, given: Mapping[str, Any]) -> tuple[Sequence[Any], dict[str, Any]]:
-    """Arguments by name; by position, where some are `*args`, and those before them."""
+    """Positional and keyword arguments: `*args`, if given, and those before it by position, the others by keyword."""
     starred = next((one.name for one in signature.parameters.values() if one.kind is one.VAR_POSITIONAL), "")
     if starred not in given:
         return (), dict(given)
@@ -215,14 +215,14 @@ def _arguments(
 
 
 def _name_of(module: Any, path: str) -> str:
-    """`mlp.fc.weight` as a name; of what `nn.Sequential` only counts, the layer is said: `linear_0_weight`."""
+    """`mlp.fc.weight` as a name; an index of `nn.Sequential` gets the layer's type as a prefix: `linear_0_weight`."""
     first, _, _ = path.partition(".")
     prefix = f"{snake(type(module.get_submodule(first)).__name__)}_" if first.isdigit() else ""
     return prefix + path.replace(".", "_").strip("_")
 
 
 def _renamed(arguments: Sequence[Argument], recording: Recording) -> Iterator[Argument]:
-    """Tensors of tuples by the variables that hold them, as in `cos, sin = position_embeddings`."""
+    """Renames tensors of tuples after the variables that hold them, as in `cos, sin = position_embeddings`."""
     taken = {one.name for one in arguments}
     for one in arguments:
         _, name = recording.names.get(one.name, (0, "")) if one.name in recording.unpacked else (0, "")
@@ -231,7 +231,7 @@ def _renamed(arguments: Sequence[Argument], recording: Recording) -> Iterator[Ar
 
 
 def symbols_in(arguments: Iterable[Argument], formula: str) -> dict[str, tuple[str, int]]:
-    """Which argument's which dimension open lengths are, by a formula that nodes of these have."""
+    """The (argument, dimension) of each symbolic length, by its symbol in the attribute `formula` of SymInt nodes."""
     return {
         str(symbol_of(getattr(length.node, formula))): (one.name, place)  # type: ignore[attr-defined]
         for one in arguments
@@ -241,7 +241,7 @@ def symbols_in(arguments: Iterable[Argument], formula: str) -> dict[str, tuple[s
 
 
 def _tensors_alone(found: Any) -> Any:
-    """A model's dict of results without those that are no tensors, such as a cache."""
+    """A model's dict of results, with None for those that are no tensors, such as a cache."""
     if isinstance(found, MutableMapping):
         for name, value in list(found.items()):
             if not isinstance(value, torch.Tensor):
@@ -250,7 +250,7 @@ def _tensors_alone(found: Any) -> Any:
 
 
 def flat_results(found: Any, place: Place = NOWHERE) -> tuple[list[str], list[torch.Tensor]]:
-    """The tensors of a result and, where it has names for them, those."""
+    """The names of a result's tensors, if it has any, and the tensors. Raises `Refusal` for other results."""
     if isinstance(found, Mapping):
         names, values = list(map(str, found)), list(found.values())
     else:
@@ -287,7 +287,7 @@ def _structure(found: Any) -> Any:
 
 
 def _explained(error: Exception, lengths: Mapping[str, str]) -> Refusal:
-    """What an exception of a trace means to whoever wrote the function, with the example's lengths for symbols."""
+    """An exception of a trace, explained to the author of the function, with the example's lengths for symbols."""
     place = user_place(error, any_of_torch=True)
     text = str(error).strip().split("\n")[0] or type(error).__name__
     text = re.sub(r"\bs\d+\b", lambda found: lengths.get(found[0], found[0]), text)

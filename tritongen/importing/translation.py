@@ -1,4 +1,4 @@
-"""A traced graph -> values of the language, operator by operator; what has no words is collected, all at once."""
+"""A traced graph -> values of the language, by operator; all operators that it cannot express are collected."""
 
 from __future__ import annotations
 
@@ -31,19 +31,19 @@ _OF_VALUES = (
     "values decide the shape of this",
     "shapes of a spec follow from those of its inputs: write torch.where(mask, x, 0)",
 )
-_DEEP = 4  # how often an operator may be made of others that are made of others
+_DEEP = 4  # nested decompositions of operators, at most
 
 
 class Translation(Building):
-    """Walks a graph. `values` and `problems` are what came of it."""
+    """Translates the nodes of a graph to `values`, and collects `problems`."""
 
     def run(self) -> list[Any]:
-        """The values of the results. Where there are `problems`, some are unknown."""
+        """The values of the results; some are placeholders if there are `problems`."""
         nodes = self.trace.graph.graph.nodes
         results: list[Any] = []
         for size in (one for node in nodes for one in getattr(node.meta.get("val"), "shape", ())):
             if not isinstance(size, int) and size.node.hint == 0:
-                size.node.number()  # What has no elements has none in any call.
+                size.node.number()  # A length of 0 is 0 in any call.
         arguments = iter(self.trace.arguments)
         for node in nodes:
             if node.op == "placeholder":
@@ -87,7 +87,7 @@ class Translation(Building):
             self.values[node] = self._value(node)
             self._note_axes(self.values[node])
         except Refusal as refusal:
-            if not any(map(_is_complex, node.all_input_nodes)):  # Where these come from, it is said.
+            if not any(map(_is_complex, node.all_input_nodes)):  # The operator that makes these is reported.
                 refusal.place = place
                 self.problems.append(refusal)
             self.refused += [] if self._depth else [node.name]
@@ -96,7 +96,7 @@ class Translation(Building):
             self.node = outer
 
     def _note_axes(self, value: Any) -> None:
-        """Takes note of axes that are beside each other; one dimension has not those of another."""
+        """Notes which axes occur in one value, so that they stay different. Refuses an axis in two dimensions."""
         for one in value if isinstance(value, list | tuple) else [value]:
             if isinstance(one, Value):
                 atoms = self.axes.all_atoms(one.dims)
@@ -107,7 +107,7 @@ class Translation(Building):
                 self.axes.note(atoms)
 
     def _stand_in(self, found: Any) -> Any:
-        """Tensors of the shapes of what was refused, so that what follows is looked at too."""
+        """Placeholder tensors with the shapes of a refused result, so that later operators are translated, too."""
         if isinstance(found, list | tuple):
             return [self._stand_in(one) for one in found]
         if not isinstance(found, torch.Tensor):
@@ -170,7 +170,7 @@ class Translation(Building):
         return value
 
     def _cast(self, given: Any, dtype: torch.dtype) -> Any:
-        """Operands in the dtype of autocast, where the operator has a result in that."""
+        """Float operands in the dtype of autocast, if the operator's result has that dtype."""
         if isinstance(given, dict):
             return {name: self._cast(one, dtype) for name, one in given.items()}
         if isinstance(given, list | tuple):
@@ -179,7 +179,7 @@ class Translation(Building):
         return replace(given, dtype=dtype) if is_cast else given
 
     def argument(self, given: Any) -> Any:
-        """What an operator is given, with values in the place of nodes."""
+        """An argument of an operator, with values in place of nodes, and Python numbers marked as given."""
         if isinstance(given, torch.fx.Node):
             return self.values[given]
         if isinstance(given, dict):
@@ -191,7 +191,7 @@ class Translation(Building):
         return given
 
     def _constant(self, node: Any) -> Value:
-        """A tensor that the program made of numbers: one number is one here, too."""
+        """A one-element tensor that the program made of a literal, as a constant. Raises `Refusal` for other ones."""
         tensor = getattr(self.trace.graph, node.target)
         if tensor.numel() != 1 or type(tensor).__name__ == "FakeTensor":
             message = f"a tensor of shape {list(tensor.shape)} that is no argument, parameter or buffer"
@@ -206,7 +206,7 @@ class Translation(Building):
         return value
 
     def _decomposed(self, node: Any, packet: str) -> Any:
-        """The value of an operator that the table has no row for, of those that torch makes it of."""
+        """The value of an operator without a row in the table, by torch's decomposition. Raises `Refusal`."""
         if node.target.namespace not in ("aten", "prims"):
             raise Refusal(f"`{node.target.namespace}::{packet}` {OWN_OPERATOR[0]}", OWN_OPERATOR[1])
         graph, given = made_of(node)

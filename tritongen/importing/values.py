@@ -1,4 +1,4 @@
-"""What a node of a trace is in the language."""
+"""Values of the language, which nodes of a trace are translated to."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from .expressions import Expr
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Value:
-    """A tensor: its expression, and which axes each of its dimensions is.
+    """A tensor: its expression, and the axes of each of its dimensions.
 
-    `dtype` is the one of the trace, `natural` the one that the language gives the expression: casts among floats are
-    left out, since kernels compute in float32 and round what they store.
+    `dtype` is the trace's, `natural` the one that the language infers for the expression: casts among floats are left
+    out, since kernels compute in float32 and round only results.
     """
 
     expr: Expr
@@ -35,28 +35,28 @@ class Value:
         return dim % len(self.dims) if self.dims else 0
 
     def with_dim(self, place: int, *dims: Dim) -> Value:
-        """With others in the place of a dimension."""
+        """The value with the dimensions `dims` in place of the one at `place`."""
         return self.of(dims=(*self.dims[:place], *dims, *self.dims[place + 1 :]))
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Symbolic:
-    """A number that lengths decide: its value in the trace, and its formula, as it was written and now."""
+    """A scalar computed from lengths: its value in the trace, its formula as written, and by what is known now."""
 
     hint: float | int
     formula: Any
-    known: Any  # with lengths that turned out to be equal as one symbol
+    known: Any  # `formula` with known relations of lengths substituted
 
 
-Argument = Any  # of an operator: Value, Symbolic, a number, a dtype, None, or a list of them
+Argument = Any  # of an operator: Value, Symbolic, a Python scalar, a dtype, None, or a list of these
 
 
 class GivenFloat(float):
-    """A number that the program gives an operator, and that the source may have a name for."""
+    """A float that the program passes to an operator, and that the source may have a name for."""
 
 
 class GivenInt(int):
-    """An integer that the program gives an operator."""
+    """An integer that the program passes to an operator."""
 
 
 def dtype_name(dtype: torch.dtype) -> str:

@@ -1,4 +1,4 @@
-"""Operators that write in place, which are fine where nothing else reads the memory that they write."""
+"""Checks operators that write in place: they are allowed if nothing else reads the memory that they write."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ WRITES_TO_BUFFERS = (
 
 
 def check_write(node: Any, arguments: Sequence[Argument]) -> None:
-    """Refuses a write to an argument, by their names in order, and to a part of a tensor that is read later."""
+    """Raises `Refusal` for a write to one of `arguments`, and to a part of a tensor that is read later."""
     for written in written_by(node):
         _check_written(node, written, arguments)
 
@@ -58,14 +58,14 @@ def _memory(node: Any) -> object:
 
 
 def _is_other_part(one: Any, other: Any) -> bool:
-    """Whether both are chunks of one split, which share no element."""
+    """Whether both are different items of one split, which share no element."""
     one, other = map(_first_written, (one, other))
     are_items = one.target is python.getitem and other.target is python.getitem
     return are_items and one.args[0] is other.args[0] and one.args[1] != other.args[1]
 
 
 def _first_written(node: Any) -> Any:
-    """The node whose memory an operator writes to, and gives as its result."""
+    """The node whose memory a chain of in-place operators writes to and returns."""
     while node.op == "call_function" and (written := next(written_by(node), None)) is not None:
         node = written
     return node

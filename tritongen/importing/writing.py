@@ -46,19 +46,19 @@ _OF_NOTHING = ("a result that is computed of no tensor", "a spec has inputs: giv
 
 @dataclass(frozen=True, slots=True)
 class Imported:
-    """A spec, and what its call is beside that of the original."""
+    """A spec, and how its call differs from the original's."""
 
     text: str
     name: str
     inputs: tuple[str, ...]  # the names of its tensors, in order
     params: Mapping[str, float | int]
     differentiated: tuple[str, ...]
-    ones: tuple[tuple[int, ...], ...] = ()  # where each result of the original has a dimension of length 1
+    ones: tuple[tuple[int, ...], ...] = ()  # for each result, the original's dimensions of length 1
     notes: tuple[str, ...] = ()
     axes: Axes = field(default_factory=Axes)
     dims: Mapping[str, Dims] = field(default_factory=dict)  # of inputs
-    free: frozenset[int] = frozenset()  # axes of these that may have other lengths
-    positions: Mapping[str, tuple[int, ...]] = field(default_factory=dict)  # along which integers are positions
+    free: frozenset[int] = frozenset()  # axes of these whose lengths may vary
+    positions: Mapping[str, tuple[int, ...]] = field(default_factory=dict)  # the axes that integers index
 
 
 class NeedsOnes(Exception):
@@ -68,7 +68,7 @@ class NeedsOnes(Exception):
 def written(
     target: Target, trace: Trace, scalars: Mapping[str, float | int], name: str, ones: Collection[str] = ()
 ) -> Imported:
-    """The spec of a function whose every operator has words. Raises `Rejected` or `Refusal`."""
+    """The spec of a function, if the language can express each operator. Raises `Rejected` or `Refusal`."""
     translation = Translation(trace, scalars, ones)
     values = translation.run()
     if translation.problems:
@@ -139,7 +139,7 @@ class _Writer:
         )
 
     def _equate_lengths(self) -> None:
-        """Axes that others are computed of are as long as each other where the original has them so."""
+        """Equates axes that computed lengths depend on, where the original has one length for both."""
         first: dict[object, int] = {}
         read = self._axes_along(reachable(self.t.lengths.values()))
         for axis in self._all_axes():
@@ -148,7 +148,7 @@ class _Writer:
                 self.axes.equate(first.setdefault(formula, axis), axis)
 
     def _equal_axes(self) -> Iterable[str]:
-        """Lines for axes of inputs that have to be as long as others of theirs."""
+        """Lines of [axes] for input axes that must have the same length as an earlier input axis."""
         first: dict[int, int] = {}
         for axis in self._all_axes():
             one = first.setdefault(self.axes.root(axis), axis)
@@ -159,7 +159,7 @@ class _Writer:
         return list(dict.fromkeys(axis for dims in self.declared.values() for axis in self.axes.all_atoms(dims)))
 
     def _stated(self) -> set[int]:
-        """The axes that have one length alone: in the language, or in the original."""
+        """The axes with a single length, in the spec or in the original."""
         stated = {axis for axis in self._all_axes() if self.axes[axis].fixed}
         for one in self.trace.arguments:
             for dim, length in zip(self.declared.get(one.name, ()), one.tensor.shape, strict=False):
@@ -168,7 +168,7 @@ class _Writer:
         return stated
 
     def _positions(self) -> Iterable[tuple[str, tuple[int, ...]]]:
-        """Inputs that `take` reads at, and along which axes."""
+        """The inputs that `take` uses as indices, and the axes that they index."""
         for one, over in along(self.exprs, self.axes):
             for index in reachable(subexpressions(one)[1:] if one.function == "take" else ()):
                 if isinstance(index, Input):
@@ -191,12 +191,12 @@ class _Writer:
         for dtype, where in dict.fromkeys((one.dtype, _where(place)) for one, place in self.trace.recording.limits):
             yield f"a constant is a limit of {dtype}, as in the example ({where})"
 
-    # What is written.
+    # The text of the spec.
 
     def _finished(
         self, tables: dict[str, list[str]], outputs: Mapping[str, Value], smooth: Sequence[str]
     ) -> tuple[str, list[str]]:
-        """The text, with orders of axes where they are needed, and gradients of those inputs that have them."""
+        """The text, and the inputs with a gradient. Results state orders of axes only if not the default."""
         dtypes = {name: self._dtype(value) for name, value in outputs.items()}
         orders = {name: self._terms(value.dims) for name, value in outputs.items()}
         order = {name: "[" + ", ".join(terms) + "]" if terms else "" for name, terms in orders.items()}
@@ -215,7 +215,7 @@ class _Writer:
         return self._text(tables | self._reference(tables, op)), differentiable
 
     def _reference(self, tables: dict[str, list[str]], op: Op) -> dict[str, list[str]]:
-        """A call of the original, but where that in float64 does not round as the spec does, or has other constants."""
+        """[reference], a call of the original; none if its float64 result rounds differently or has other constants."""
         lines = reference_lines(self.target, self.trace, self.inputs, self.t.params)
         if not lines or self.trace.recording.limits or rounded_dtypes(op) & {"bfloat16", "float16"}:
             return {}
@@ -223,7 +223,7 @@ class _Writer:
         return {} if reference_mistakes(read_spec(self.name, self._text(tables | found))) else found
 
     def _differentiable(self, tables: dict[str, list[str]], smooth: Sequence[str]) -> list[str]:
-        """The inputs by which the math has a gradient."""
+        """The inputs of `smooth` with respect to which the math has a gradient."""
         found: list[str] = []
         for wrt in (list(smooth), *([one] for one in smooth)):
             if wrt and len(found) < len(smooth) and self._is_differentiable(tables | _gradient([*found, *wrt])):
@@ -240,7 +240,7 @@ class _Writer:
         return True
 
     def _read(self, tables: dict[str, list[str]]) -> Op:
-        """Raises `Mistakes`."""
+        """The typed math of a spec with these tables. Raises `Mistakes`."""
         return typecheck(read_spec(self.name, self._text(tables)))
 
     def _text(self, tables: Mapping[str, list[str]]) -> str:
@@ -260,7 +260,7 @@ class _Writer:
             yield f'{name} = "{dtype}[{", ".join(terms)}]"'
 
     def _terms(self, dims: Dims, stated: set[int] | None = None) -> list[str]:
-        """Dimensions as a type has them, with fixed lengths where they are to be `stated`."""
+        """Dimensions as terms of a type; given `stated`, with fixed lengths of axes not in it, which are added."""
         batch = self.names.batch
         count = led(self.axes, dims, batch)
         is_led = stated is not None or any(self.axes.atoms(dim) for dim in dims[:count])
@@ -279,7 +279,7 @@ class _Writer:
         return terms
 
     def _dtype(self, value: Value) -> str:
-        """The dtype of a result: that of an input where it follows one."""
+        """The dtype of a result: an input's name if it follows that, a dtype's name, or "auto"."""
         if not value.dtype.is_floating_point:
             return "auto" if value.dtype == value.natural else dtype_name(value.dtype)
         same = [name for name, one in self.inputs.items() if one.dtype == value.dtype]
@@ -297,7 +297,7 @@ class _Writer:
     # Names and checks.
 
     def _types(self) -> dict[str, str]:
-        """Types that inputs share whose matmuls need one dtype."""
+        """The type variables of inputs that a matmul requires to have one dtype, by input."""
         groups: list[set[str]] = []
         for one in self.t.same_dtype:
             names = {name for name in one if name in self.inputs}
@@ -332,7 +332,7 @@ class _Writer:
         return Names(of, batch, self.axes, self.axes_of)
 
     def _fix_groups(self, tensors: Sequence[Dims]) -> None:
-        """States a length of each group whose lengths follow from no other input."""
+        """Fixes all but the longest axis of each group whose lengths no other dimension determines."""
         alone = {self.axes.atoms(dim)[0] for dims in tensors for dim in dims if len(self.axes.atoms(dim)) == 1}
         for dims in tensors:
             for dim in dims:
@@ -364,17 +364,17 @@ class _Writer:
             raise Rejected(map(diagnostic, problems))
 
     def _axes_along(self, exprs: Iterable[Expr]) -> set[int]:
-        """The axes that functions go along, or whose lengths are constants of the math."""
+        """The axes that functions take, as reductions, positions and sizes do."""
         return {axis for _, atoms in along(exprs, self.axes) for axis in atoms}
 
     def _used_axes(self) -> set[int]:
-        """The axes that expressions and results have, or whose lengths are constants of the math."""
+        """The axes that expressions and results have, or whose sizes the math uses."""
         sizes = (atoms for one, atoms in along(self.exprs, self.axes) if one.function == "size")
         results = (self.axes.all_atoms(value.dims) for value in self.values)
         return set().union(*map(self.axes_of, self.exprs), *sizes, *results)
 
     def _find_made_axes(self) -> None:
-        """An axis that the program makes is that of an input which is as long, where nothing has both."""
+        """Joins each axis that the program makes with an input axis of the same length, unless a value has both."""
         used = self._used_axes()
         known = [axis for value in self.t.inputs.values() for axis in self.axes.all_atoms(value.dims)]
         for axis in [one for made, _ in self.t.made for one in self.axes.atoms((made,))]:
@@ -386,7 +386,7 @@ class _Writer:
                     break
 
     def _result(self, value: Value) -> Value:
-        """A result that is math, as outputs have to be, along all of its axes: an input as it is becomes a line."""
+        """A result as math along all of its axes, as outputs have to be: a plain input becomes `positive(x)`."""
         has = self.axes_of(value.expr)
         expanded = tuple(axis for axis in self.axes.all_atoms(value.dims) if axis not in has)
         if expanded:

@@ -1,1 +1,1 @@
-"""Operators of specs in the place of regions of a model that compute the same."""
+"""Replaces regions of a model by operators of specs that compute the same."""

@@ -1,4 +1,4 @@
-"""The regions of a trace that are operators of specs."""
+"""Finds the regions of a trace that operators of specs can replace."""
 
 from __future__ import annotations
 
@@ -17,27 +17,27 @@ from .matching import Bound, Matcher, solved
 from .reading import Operator
 from .windows import Window, Windows
 
-_MOST_WINDOWS = 48  # that are tried
-_MORE = 3  # what is added to open lengths, to see which constants follow them
-_PROMISING = 0.25  # the share with which it is worth to search in another way
-_NEAR = 0.6  # the share of a spec's functions that what nearly is one has
-_SMALL = 4  # functions; what has no more is nearly everywhere
+_MOST_WINDOWS = 48  # tried for one root
+_MORE = 3  # added to symbolic lengths, to find scalars that depend on them
+_PROMISING = 0.25  # share of matched functions above which windows grow by single nodes, too
+_NEAR = 0.6  # share of matched functions above which a miss is reported
+_SMALL = 4  # functions; misses of specs with no more are not reported, since they are everywhere
 _PLAIN = ("", "shapes", "creation")
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A region: the call of the operator that is in its place."""
+    """A region, and the operator call that replaces it."""
 
     operator: Operator
     root: Any
-    inside: frozenset[Any]  # the nodes that were looked at
-    choices: Mapping[str, tuple[Argument, ...]]  # for each input, the tensors that it may be given
+    inside: frozenset[Any]  # the nodes of the window
+    choices: Mapping[str, tuple[Argument, ...]]  # for each input, the tensors that may be passed
     masks: tuple[Mask, ...]
     params: Mapping[str, object]
     result: tuple[int, ...]
     place: Place
-    conditions: Mapping[Any, str] = field(default_factory=dict)  # masks that the function of the region is given
+    conditions: Mapping[Any, str] = field(default_factory=dict)  # of masks that are arguments of the region's function
 
     @property
     def inputs(self) -> dict[str, Argument]:
@@ -45,11 +45,11 @@ class Found:
 
     @property
     def nodes(self) -> tuple[Any, ...]:
-        """What the root is made of besides its inputs."""
+        """The nodes that compute the root from the inputs."""
         return self.between(self.inside)
 
     def between(self, inside: Container[Any], given: Iterable[Any] = ()) -> tuple[Any, ...]:
-        """Those `inside` that the root needs besides the inputs and what else is `given`."""
+        """The nodes of `inside` that compute the root from the inputs and the nodes `given`."""
         inputs = {*given, *(one.node for one in self.inputs.values())}
 
         def beside(node: Any) -> list[Any]:
@@ -60,7 +60,7 @@ class Found:
 
 @dataclass(frozen=True, slots=True)
 class Near:
-    """What is nearly an operator, and why not."""
+    """A region that nearly matches an operator, and why it does not."""
 
     operator: Operator
     place: Place
@@ -74,7 +74,7 @@ class Report:
 
 
 def find(trace: Trace, operators: Sequence[Operator]) -> Report:
-    """The largest regions; none ends inside of another one."""
+    """The largest regions; no root is inside of another region. Also the near misses."""
     windows = Windows(trace)
     found: list[Found] = []
     near: dict[tuple[str, Place], Near] = {}
@@ -99,7 +99,7 @@ def _best(trace: Trace, windows: Windows, operators: Sequence[Operator], node: A
     misses = []
     for operator in operators:
         tops = ("sum", "mul") if operator.form.kind == "mul" else (operator.form.kind,)
-        if windows.top(node) not in tops:  # What a sum does not run over stands before it.
+        if windows.top(node) not in tops:  # Factors are moved out of a sum.
             continue
         one = _matched(trace, windows, operator, node)
         if isinstance(one, Near):
@@ -115,12 +115,12 @@ def _size(found: Found) -> int:
 
 @dataclass(slots=True)
 class _Look:
-    """What came of looking at so many nodes."""
+    """The outcome of matching one window."""
 
     found: Found | None = None
     why: str = ""
-    share: float = 0.0  # of the spec's functions that were met
-    more: frozenset[Any] = frozenset()  # what to look at besides
+    share: float = 0.0  # the fraction of the spec's functions that matched
+    more: frozenset[Any] = frozenset()  # nodes to add to the window
 
 
 def _matched(trace: Trace, windows: Windows, operator: Operator, root: Any) -> Found | Near | None:
@@ -133,8 +133,8 @@ def _matched(trace: Trace, windows: Windows, operator: Operator, root: Any) -> F
 
 
 def _searched(windows: Windows, operator: Operator, root: Any) -> _Look:
-    """The match of the most nodes, where all that may be a part is looked behind; else the first where it is one part
-    at a time, behind those first that have met the most of the spec's functions. Or how far one went.
+    """The largest match of windows that grow by all candidates at once; if none, but a promising share matches, the
+    first match of windows that grow by single candidates, the best share first. Or else the best miss.
     """
     best, first = _Look(), frozenset((root,))
     queue: list[tuple[bool, float, int, frozenset[Any]]] = [(False, 0.0, 0, first)]
@@ -161,7 +161,7 @@ def _searched(windows: Windows, operator: Operator, root: Any) -> _Look:
 
 
 def _looked(windows: Windows, operator: Operator, window: Window) -> _Look:
-    """A match, and the nodes behind its inputs that only move elements; or those where something else may be."""
+    """A match, and its input nodes that only move elements; or a miss, and the input nodes that may complete it."""
     matcher = Matcher(window.made.forms)
     look = _Look()
     behind: set[Any] = set()
@@ -183,7 +183,7 @@ def _looked(windows: Windows, operator: Operator, window: Window) -> _Look:
 
 
 def _behind(window: Window, bound: Bound, name: str) -> set[Any]:
-    """The nodes that an input is read from."""
+    """The window's input nodes that are read by the form of input `name`."""
     forms = within(bound.inputs[name]) if name in bound.inputs else []
     return {window.given.get(str(one.data)) for one in forms if one.kind == "input"} - {None}
 
@@ -206,7 +206,7 @@ def _is_part(windows: Windows, operator: Operator, node: Any) -> bool:
 
 
 def _is_worth(nodes: Iterable[Any]) -> bool:
-    """Whether a kernel in their place saves anything: they are several, or more than a matmul or a reduction."""
+    """Whether a kernel saves anything: for several operators, or one that is no pointwise, matmul or reduction."""
     kinds = [kind for kind in map(kind_of, nodes) if kind not in _PLAIN]
     return len(kinds) > 1 or any(kind not in ("pointwise", "contractions", "reductions") for kind in kinds)
 
@@ -223,7 +223,7 @@ def _shown(form: Form) -> str:
 
 
 def _completed(operator: Operator, window: Window, bound: Bound) -> Found:
-    """The call of an operator whose form is the window's. Raises `DoesNotFit`."""
+    """The operator call for a match, with the first map of axes that fits. Raises `DoesNotFit`."""
     missing = [name for name in operator.inputs if name not in bound.inputs]
     if missing:
         raise DoesNotFit(f"nothing is {', '.join(missing)}")
@@ -256,12 +256,12 @@ def _called(operator: Operator, window: Window, bound: Bound, axes: Mapping[str,
 
 
 def _check_overwritten(operator: Operator, inputs: Mapping[str, Argument], used: Sequence[Any]) -> None:
-    """A loss that overwrites its logits is nothing where others read them."""
+    """Checks that nothing else reads the inputs that a loss overwrites, as logits. Raises `DoesNotFit`."""
     grad = operator.spec.grad
     if grad is None or grad.write != "in_place":
         return
     for name in grad.wrt:
-        seen = reached([inputs[name].node], _sharing)  # It, what shares its memory, and what that shares.
+        seen = reached([inputs[name].node], _sharing)  # All nodes that share its memory.
         if any(user not in seen and user not in used for node in seen for user in node.users):
             raise DoesNotFit(f"it overwrites {name}, which is read elsewhere, too")
 
@@ -273,7 +273,7 @@ _VIEWS = frozenset(
 
 
 def _sharing(node: Any) -> list[Any]:
-    """The nodes next to another one that may be views of one memory with it."""
+    """The users and inputs of a node that may share its memory as views."""
     return [*filter(_is_view, node.users), *(node.all_input_nodes if _is_view(node) else ())]
 
 
@@ -282,7 +282,7 @@ def _is_view(node: Any) -> bool:
 
 
 def _solved(operator: Operator, window: Window, bound: Bound, axes: Mapping[str, Dim]) -> dict[str, float]:
-    """The params for which the scalars of both are equal. Raises `DoesNotFit`."""
+    """The params that make the scalars equal, also at other lengths. Raises `DoesNotFit`."""
     names = {number: name for name, number in operator.axis_ids.items()}
 
     def at(more: int) -> dict[str, float] | None:

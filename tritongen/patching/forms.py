@@ -1,9 +1,9 @@
-"""The canonical form of math: what is equal up to names, spelling and the order of operands is one object.
+"""Canonical forms of math: expressions that are equal up to names, spelling and order of operands are one object.
 
-Functions that are arithmetic of others are written as that: `silu(x)` is `x * sigmoid(x)`, a mean a sum times one over
-a length, a softmax exponentials over their sum. Sums and products are of any number of terms, with one number among
-them; a factor that a sum does not run over stands before it. Casts among floats are left out, as kernels round results
-alone.
+Composite functions are expanded: `silu(x)` is `x * sigmoid(x)`, a mean is a sum times the reciprocal of a length, a
+softmax is exponentials over their sum. Sums and products have any number of terms, at most one of them a constant;
+factors without a summed axis are moved out of a sum. Casts among floats are left out, because kernels round only
+results.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ COMMUTATIVE = frozenset(
 class Form:
     """A node: `kind` is a function, `sum` and other reductions, or "input", "number", "param", "size", "index", "take".
 
-    `data` is a number, a name, the axes that a reduction or a take is along, or a function's options. Forms of one
-    builder are equal where they are the same object.
+    `data` is a constant, a name, the axes of a reduction or take, or a function's options. Forms of one builder are
+    equal if and only if they are the same object.
     """
 
     kind: str
@@ -46,7 +46,7 @@ class Form:
 
 
 def reached(first: Iterable[T], beside: Callable[[T], Iterable[T]]) -> list[T]:
-    """What one gets to from some nodes, each once, by those beside each."""
+    """The nodes reachable from `first`, these included, breadth-first; `beside` gives the neighbours of a node."""
     found = list(first)
     seen = set(found)
     for one in found:  # which grows
@@ -57,12 +57,12 @@ def reached(first: Iterable[T], beside: Callable[[T], Iterable[T]]) -> list[T]:
 
 
 def within(form: Form) -> list[Form]:
-    """A form, and those that it is made of."""
+    """A form and all of its subforms."""
     return reached([form], lambda one: one.args)
 
 
 class Forms:
-    """Makes forms. `length` is that of an axis, where it is fixed, and else 0."""
+    """Builds forms. `length` gives the length of an axis if it is fixed, else 0."""
 
     def __init__(self, length: Callable[[int], int]) -> None:
         self._length = length
@@ -179,7 +179,7 @@ class Forms:
         return self._form("exp", [self.sum([x, self.negative(self.reduced("max", x, axes))])])
 
     def take(self, x: Form, index: Form, axes: Sequence[int], *fill: Form) -> Form:
-        """Several axes count as one; what does not have them is as it is, unless something else `fill`s the outside."""
+        """A take along `axes`, indexed as one; `x` itself if it has none of them and there is no `fill`."""
         if not x.axes & set(axes) and not fill:
             return x
         return self._form("take", [x, index, *fill], tuple(axes), (x.axes - set(axes)) | index.axes)
@@ -196,7 +196,7 @@ class Forms:
         return x if x is other else self._form("where", [condition, x, other])
 
     def _at_a_position(self, condition: Form, x: Form, other: Form) -> tuple[Form, Form]:
-        """Both where one position along an axis is chosen: there, the index is that number."""
+        """The branches of `where(index == c, x, other)` with `index` known: in `other` only for an axis of length 2."""
         index = next((one for one in condition.args if one.kind == "index"), None)
         number = next((one for one in condition.args if one.kind == "number"), None)
         if index is None or number is None or len(index.data) != 1:  # type: ignore[arg-type]
@@ -217,7 +217,7 @@ class Forms:
         return self.rebuilt(x, args)
 
     def rebuilt(self, x: Form, args: Sequence[Form]) -> Form:
-        """A form of other arguments."""
+        """The form `x` with other arguments."""
         if all(one is other for one, other in zip(x.args, args, strict=True)):
             return x
         if x.kind == "take":
@@ -229,7 +229,7 @@ class Forms:
     # Functions by their names in the language.
 
     def call(self, name: str, args: Sequence[Form], options: Sequence[tuple[str, object]] = ()) -> Form:
-        """A function of the language, element by element."""
+        """An elementwise function of the language."""
         if name in _ALIASES:
             name = _ALIASES[name]
         made = _ARITHMETIC.get(name)
@@ -266,7 +266,7 @@ _ARITHMETIC: dict[str, Callable[..., Form]] = {
 
 
 def value(form: Form, known: Callable[[Form], float | None]) -> float | None:
-    """The number of a scalar, where `known` has its params and lengths."""
+    """The value of a scalar, with `known` params and lengths; None if one is unknown, or for failing arithmetic."""
     if form.kind == "number":
         return float(form.data)  # type: ignore[arg-type]
     if form.kind in ("param", "size"):

@@ -1,4 +1,4 @@
-"""Functions of a model as Python that calls operators, of a trace in which these are in the place of regions."""
+"""Prints functions of a model as Python that calls operators, from a trace in which operators replace regions."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ from .rewriting import put
 from .run import Search
 from .scopes import Scope, Stays, scope_of
 
-_LONG = 88  # characters of an expression that is written where its only reader is
+_LONG = 88  # characters; shorter expressions with one use are inlined
 
 
 @dataclass(frozen=True, slots=True)
 class Function:
-    """One that is replaced: `text` of the one in its place, and `examples` of calls that it takes."""
+    """A replaced function: the source of its replacement (`text`), and `examples` of calls that this accepts."""
 
     code: CodeType
     name: str
@@ -48,7 +48,7 @@ class Left:
 
 
 def functions(search: Search) -> tuple[list[Function], list[Left]]:
-    """The functions that regions are in, in the order of their first calls. Changes the trace."""
+    """Replacements of functions that contain regions, by first call, and the regions left out. Changes the trace."""
     held: dict[Call, list[Found]] = {}
     scopes: dict[Call, Scope] = {}
     left = []
@@ -62,7 +62,7 @@ def functions(search: Search) -> tuple[list[Function], list[Left]]:
         held.setdefault(scope.call, []).append(one)
     calls = search.trace.recording.calls
     names = variables(search.trace)
-    made: dict[str, Any] = {}  # what is in the place of the roots of regions
+    made: dict[str, Any] = {}  # the nodes that replace the roots of regions
     for call, one in reversed([(call, one) for call, regions in held.items() for one in regions]):
         nodes = put(search.trace.graph.graph, one, _named(one.operator.spec.name))
         calls |= {node.name: call for node in nodes}
@@ -89,7 +89,7 @@ def _named(name: str) -> Callable[..., Any]:
 
 
 def _functions(texts: _Texts, code: CodeType, scopes: Mapping[Scope, list[Found]]) -> Iterator[Function]:
-    """One for each kind of call: those of which the lines are the same."""
+    """Yields one replacement for each distinct body, which calls with the same lines share. Raises `Stays`."""
     name = snake(code.co_qualname.removesuffix(".forward"))
     calls = {call for one in texts.calls.values() for call in one.enclosing() if call.code is code}
     bodies: dict[str, list[_Body]] = {}
@@ -110,7 +110,7 @@ def _functions(texts: _Texts, code: CodeType, scopes: Mapping[Scope, list[Found]
 def _function_of(code: CodeType) -> FunctionType:
     import gc
 
-    gc.unfreeze()  # What is frozen, as before a fork, is no referrer.
+    gc.unfreeze()  # Frozen objects, as before a fork, are not found as referrers.
     return next(one for one in gc.get_referrers(code) if isinstance(one, FunctionType))
 
 
@@ -127,7 +127,7 @@ def _signature(code: CodeType) -> str:
 
 
 class _Texts:
-    """What the functions of a trace share."""
+    """State that all functions of a trace share."""
 
     def __init__(self, search: Search, made: Mapping[str, Any], names: Mapping[str, str]) -> None:
         self.search, self.names = search, names
@@ -137,36 +137,36 @@ class _Texts:
         self._nodes = {node.name: node for node in self.order}
 
     def node(self, one: At) -> Any:
-        """What is in the trace; its values are those of the example."""
+        """The node of the original trace, with the example's metadata."""
         return self._nodes[one.node]
 
     def at(self, one: At) -> Any:
-        """What is there now."""
+        """The node after replacement."""
         return self._made.get(one.node) or self._nodes[one.node]
 
 
 class _Body:
-    """The lines of a function for one of its calls."""
+    """The body of a function, printed for one of its calls."""
 
     def __init__(self, texts: _Texts, scope: Scope, regions: Iterable[Found]) -> None:
         self._texts, self._scope, self.call = texts, scope, scope.call
         self.regions = list(regions)
         self._conditions = {node.name: text for one in self.regions for node, text in one.conditions.items()}
         made = {texts.at(At(node.name)): text for node, text in scope.given.items()}
-        self._text: dict[Any, str] = made  # of nodes
+        self._text: dict[Any, str] = made  # the expressions of nodes
         self._given = frozenset(made)
         operators = (one.operator.spec.name for one in self.regions)
         self._taken = {*scope.call.arguments, *dir(builtins), *keyword.kwlist, "torch", *operators}
         self._uses: dict[Any, int] = {}
-        self._used: set[str] = set()  # scalar arguments that are written as literals
-        self._literals: set[float] = set()  # literals that may be some argument's value
+        self._used: set[str] = set()  # scalar arguments and attributes that the text has by name
+        self._literals: set[float] = set()  # literals that may equal an argument
         self._is_strict = False  # whether lengths of the example are written as literals
         self._lengths = self._lengths_of_arguments()
         names = (one.code.co_names for one in self._calls_of_regions())
         self._attributes = frozenset(name for some in names for name in some)
 
     def _calls_of_regions(self) -> Iterator[Call]:
-        """The function and what it calls to compute its regions."""
+        """The calls that made nodes of the regions, from the innermost to the function's own."""
         for node in (node for one in self.regions for node in (one.root, *one.nodes)):
             call = self._texts.calls.get(node.name)
             for outer in call.enclosing() if call is not None else ():
@@ -207,7 +207,7 @@ class _Body:
         yield from (one for one in unit.all_input_nodes if not is_number(one))
 
     def _module_call(self, node: Any) -> Call | None:
-        """The outermost call of a module of the function's own that makes a node, and may stay as it is."""
+        """The outermost module call in the function that returns `node` and may stay as it is, or None."""
         found = None
         call = self._texts.calls.get(node.name)
         for one in call.enclosing() if call is not None else ():
@@ -267,7 +267,7 @@ class _Body:
             yield ", ".join(next(given) if isinstance(one, At) else "_" for one in call.result) + f" = {text}"
 
     def _base(self, node: Any) -> str:
-        """What a value is called that the source has no name for."""
+        """The default name of a value that has no variable in the source."""
         schema = getattr(node.target, "_schema", None)
         if schema is not None:
             return str(schema.name.split("::")[1].strip("_"))
@@ -308,7 +308,7 @@ class _Body:
         return called(node, args, named)
 
     def _plain(self, node: Any) -> str:
-        """A call of an operator, a part of a list, or arithmetic of lengths."""
+        """A call of an operator, an item of a list, or arithmetic of lengths. Raises `Stays` for other functions."""
         if text := plain(node, list(map(self._written, node.args))):
             return text
         name = getattr(node.target, "__name__", str(node.target))
@@ -324,7 +324,7 @@ class _Body:
         return f"{name}({', '.join([*args, *(f'{one}={self._param(one, node.kwargs[one])}' for one in params)])})"
 
     def _param(self, name: str, value: Any) -> str:
-        """A number of an operator, by the name that the function has for it."""
+        """A param of an operator: the name of an argument or attribute that has its value, or else a literal."""
         if isinstance(value, bool | str):
             return repr(value)
         text = self._name_of_number(value, name)
@@ -332,7 +332,7 @@ class _Body:
         return text or repr(value)
 
     def _name_of_number(self, value: float | int, name: str = "") -> str:
-        """An argument of the function, or an attribute that it reads, that alone has this value; "" if none has."""
+        """The only argument of the function, or attribute that it reads, with this value; "" for none or several."""
         found = {key: key for key, one in self.call.arguments.items() if _is_equal(one, value)}
         for prefix, key in self._scope.modules.items():
             own = vars(self._texts.search.model.get_submodule(prefix))
@@ -381,7 +381,7 @@ class _Body:
         raise Stays(f"{self.call.code.co_qualname} returns or passes on a {type(value).__name__}")
 
     def _number(self, value: Any) -> str:
-        """Arithmetic of lengths, by those of arguments."""
+        """Arithmetic of lengths, with shapes of arguments for symbols. Raises `Stays` if no argument has a length."""
         known = self._lengths
         text = str(value.node.expr)
         if text in known:
@@ -402,7 +402,7 @@ class _Body:
     # Examples.
 
     def example(self, like: _Body | None = None) -> str:
-        """What the arguments of a call are like, as Python; as strict as for another one, whose text it would have."""
+        """The patterns of a call's arguments, as Python; as strict as for the body `like`, if its text is used."""
         import torch
 
         of = like or self
@@ -423,7 +423,7 @@ class _Body:
         return "{" + ", ".join(f'"{name}": {text}' for name, text in texts.items()) + "}"
 
     def _has(self, module: Any, read: frozenset[str]) -> str:
-        """The attributes of its module that a function reads, where its text holds for some values alone."""
+        """The pattern of the module's attributes that a function reads; "" if its text holds for all values."""
         if not self._is_strict:
             return ""
         own = {
@@ -472,7 +472,7 @@ def _tensors(value: Any) -> list[At]:
 
 
 def _is_same(node: Any) -> bool:
-    """Whether a node only says again of which shape its tensor is."""
+    """Whether a view, reshape, expand or alias keeps the shape."""
     if node.target._schema.name not in ("aten::view", "aten::reshape", "aten::expand", "aten::alias"):
         return False
     one, other = (each.meta.get("val") for each in (node, node.args[0]))

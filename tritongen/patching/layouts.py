@@ -1,4 +1,4 @@
-"""Which axes of a trace those of a spec are, and how tensors of a trace become a call of the spec's operator."""
+"""Maps axes of a spec to axes of a trace, and tensors of the trace to arguments of the spec's operator."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from .windows import Window
 Dim = tuple[int, ...]
 
 
-_MOST_ASSIGNMENTS = 2000  # in which axes may be those of a spec
+_MOST_ASSIGNMENTS = 2000  # of a trace's axes to a spec's
 
 
 class DoesNotFit(Exception):
-    """Why math that is equal cannot be the operator's. `behind` is an input that may fit if more is known of it."""
+    """Why an operator cannot replace equal math. `behind` is an input that may fit with its producers in the window."""
 
     def __init__(self, why: str, behind: str = "") -> None:
         super().__init__(why)
@@ -30,20 +30,20 @@ class DoesNotFit(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Argument:
-    """A tensor of the trace, and what is done to it, step by step: one position of the dimensions `selected`, the first
-    of so many chunks of others, another order of those that are left, in which several may become one, and those of
-    none are new: as long as dimensions of other tensors, in turn."""
+    """A tensor of the trace, and the steps that make it an argument: select index 0 of dimensions `selected`, narrow
+    dimensions to the first of `n` equal chunks (`splits`), permute and flatten the remaining ones (`order`), where an
+    empty group is a new dimension. New dimensions are expanded to `lengths`, in order."""
 
     node: Any
     selected: tuple[int, ...]
     splits: tuple[tuple[int, int], ...]
     order: tuple[tuple[int, ...], ...]
-    lengths: tuple[tuple[tuple[Any, int], ...], ...] = ()  # each that of any of these tensors; none for 1
-    new: tuple[int, ...] = ()  # dimensions of length 1 that are new ones, too
+    lengths: tuple[tuple[tuple[Any, int], ...], ...] = ()  # (tensor, dimension) pairs of each length; none for 1
+    new: tuple[int, ...] = ()  # dimensions of length 1 that are expanded as new ones
 
 
 def axes_of(operator: Operator, window: Window, bound: Bound) -> Iterator[dict[str, Dim]]:
-    """The axes of the trace by the names of the spec's, in each way that there is. Raises `DoesNotFit`."""
+    """Yields each possible map from the spec's axis names to axes of the trace. Raises `DoesNotFit`."""
     names = {number: name for name, number in operator.axis_ids.items()}
     found: dict[str, Dim] = {}
     for ones, others in bound.axes:
@@ -66,7 +66,7 @@ def axes_of(operator: Operator, window: Window, bound: Bound) -> Iterator[dict[s
 
 
 def _check_inputs(operator: Operator, bound: Bound, found: Mapping[str, Dim]) -> None:
-    """An input has no axis that the operator has for others alone."""
+    """Checks that no input has an axis that the operator has only in other inputs. Raises `DoesNotFit`."""
     for name, form in bound.inputs.items():
         own = {atom for axis in _flat(operator.inputs[name]) for atom in found.get(axis, ())}
         known = {atom for dim in found.values() for atom in dim}
@@ -84,7 +84,7 @@ def _ordered(atoms: Iterable[int], window: Window) -> Dim:
 
 
 def _by_tensors(operator: Operator, window: Window, bound: Bound, found: Mapping[str, Dim]) -> Iterator[dict[str, Dim]]:
-    """Axes that no function is along: the tensors tell that have them. What is nearest to the spec's order is first."""
+    """Yields maps of axes that no function takes, inferred from tensors; those closest to the spec's order first."""
     shapes = {name: _flat(shape) for name, shape in operator.inputs.items()} | {"": _flat(operator.result)}
     atoms_of = {name: form.axes for name, form in bound.inputs.items()} | {"": window.forms[window.root].axes}
     open_ = [name for name in dict.fromkeys(itertools.chain(*shapes.values())) if name not in found]
@@ -102,7 +102,7 @@ def _having(axis: object, axes_of: Mapping[str, Container[object]]) -> set[str]:
 
 
 def _choices(has: set[str], tensors: Mapping[str, set[str]]) -> list[str]:
-    """The axes of an operator that tensors have which have one of the model's."""
+    """The operator's axes that all tensors in `has`, which share an axis of the model, have in common."""
     fits = [name for name, own in tensors.items() if has <= own]
     if not fits:
         raise DoesNotFit("an axis that the operator has no name for", next((one for one in has if one), ""))
@@ -110,7 +110,7 @@ def _choices(has: set[str], tensors: Mapping[str, set[str]]) -> list[str]:
 
 
 def _cost(way: Sequence[str], names: Sequence[str]) -> tuple[int, int, int]:
-    """How many axes have none, or several that are not `...`, and how many are in another order."""
+    """The number of names without an axis, of names except `...` with several, and of pairs in another order."""
     empty = sum(name not in way for name in names)
     several = sum(way.count(name) > 1 for name in names if name != BATCH)
     places = [names.index(name) for name in way]
@@ -135,7 +135,7 @@ def _flat(shape: Iterable[tuple[str, ...]]) -> tuple[str, ...]:
 def arguments(
     operator: Operator, window: Window, bound: Bound, axes: Mapping[str, Dim], name: str
 ) -> tuple[Argument, ...]:
-    """How an input is made of each of the trace's tensors that is it, the first made first. Raises `DoesNotFit`."""
+    """The arguments for input `name`, one for each tensor of the window with its form. Raises `DoesNotFit`."""
     form = bound.inputs[name]
     known = next(one.type.dtypes for one in operator.spec.inputs if one.name == name)
     found, why = [], DoesNotFit(f"no tensor is {name} alone")
@@ -178,13 +178,13 @@ def _argument(
 
 
 def _places(dims: Sequence[Dim], atoms: Iterable[int]) -> tuple[int, ...]:
-    """Which dimensions have any of some axes."""
+    """The dimensions that have any of the axes `atoms`."""
     wanted = set(atoms)
     return tuple(place for place, dim in enumerate(dims) if wanted.intersection(dim))
 
 
 def _n_splits(window: Window, form: Form, dim: Dim, wanted: Dim, name: str) -> int:
-    """How many equal chunks a dimension has whose last axes are the wanted ones."""
+    """The number of equal chunks of a dimension whose inner axes are `wanted`. Raises `DoesNotFit`."""
     before = dim[: len(dim) - len(wanted)]
     if dim[len(before) :] != wanted or set(before) & form.axes or any(map(window.is_open, before)):
         raise DoesNotFit(f"{name} lies in memory in another way")
@@ -192,7 +192,7 @@ def _n_splits(window: Window, form: Form, dim: Dim, wanted: Dim, name: str) -> i
 
 
 def _length(window: Window, wanted: Dim) -> tuple[tuple[Any, int], ...]:
-    """Tensors and their dimensions that are as long as what a new dimension stands for; none for length 1."""
+    """The (tensor, dimension) pairs with a new dimension's axes `wanted`; none for length 1. Raises `DoesNotFit`."""
     found = [
         (node, place)
         for node in window.values
@@ -205,7 +205,7 @@ def _length(window: Window, wanted: Dim) -> tuple[tuple[Any, int], ...]:
 
 
 def result(operator: Operator, window: Window, axes: Mapping[str, Dim]) -> tuple[int, ...]:
-    """For each dimension of the root, that of the operator's result; -1 for a new one of length 1."""
+    """For each dimension of the root, the dimension of the operator's result; -1 for a new one of length 1."""
     has: list[Dim] = []
     for term in operator.result:
         wanted = tuple(atom for one in term for atom in axes[one])

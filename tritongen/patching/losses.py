@@ -1,4 +1,4 @@
-"""Losses with a reduction, as losses of each element and a reduction of these: operators that compute one find it."""
+"""Decomposes losses with a reduction into unreduced losses and a reduction, so that operators of either one match."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from typing import Any
 
 from ..importing.tracing import Trace
 
-_COUNTED = ("cross_entropy_loss", "nll_loss")  # whose mean is over the targets that count
+_COUNTED = ("cross_entropy_loss", "nll_loss")  # whose mean is over the targets that are not ignored
 
 
 def decompose_reductions(trace: Trace) -> None:
-    """Changes the graph of a trace."""
+    """Decomposes unweighted ATen losses with a reduction in the graph of a trace."""
     graph = trace.graph.graph
     for node in list(graph.nodes):
         schema = getattr(node.target, "_schema", None)
@@ -59,4 +59,4 @@ def _decompose(trace: Trace, node: Any, given: dict[str, Any]) -> None:
             result = made(aten.mean.default if is_mean else aten.sum.default, (loss,))
     node.replace_all_uses_with(result)
     trace.graph.graph.erase_node(node)
-    result.name = node.name  # Which calls of functions have as their result.
+    result.name = node.name  # Recorded calls have this name as their result.

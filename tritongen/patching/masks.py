@@ -1,4 +1,4 @@
-"""Conditions of positions that a trace computes in some way, compared by their values at several lengths."""
+"""Masks of positions in a trace, compared with a spec's conditions by their values at several lengths."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from .forms import Form, reached, within
 from .layouts import Dim
 from .windows import Window
 
-_TRIED = (0, 3, 6)  # what is added to open lengths
+_TRIED = (0, 3, 6)  # added to symbolic lengths
 
 
 @dataclass(frozen=True, slots=True)
 class Mask:
-    """A condition of positions that an operator has itself, and the tensor of a trace that has its values."""
+    """A condition of positions that an operator computes itself, and the traced tensor (`node`) with its values."""
 
     node: Any
     form: Form
@@ -27,8 +27,8 @@ class Mask:
     window: Window
 
     def condition(self, node: Any) -> str:
-        """It as Python of positions `i` and lengths `n` along the dimensions of a node; "" if that has other values."""
-        beyond = max((abs(int(one)) + 2 for one in self.params.values()), default=0)  # Where rows exceed a window.
+        """The condition as Python, with positions `i` and lengths `n` by dimension; "" if `node` has other values."""
+        beyond = max((abs(int(one)) + 2 for one in self.params.values()), default=0)  # Makes rows longer than a window.
         lengths = [_Lengths(more) for more in _TRIED]
         if 0 < beyond < _LONGEST:
             lengths.append(_Lengths(beyond, _symbols(self.form, self.window, self.axes)))
@@ -55,8 +55,8 @@ class Mask:
 
 
 def mask_of(form: Form, leaf: Form, window: Window, axes: Mapping[int, Dim], known: Mapping[str, float]) -> Mask | None:
-    """A condition of the spec that has the values of an input of a window, which is of nothing but lengths: with the
-    `known` params, and one more where the condition has it alone. None where there is none.
+    """The mask of the spec's condition `form`, if the window's input `leaf` has the same values; None otherwise. Params
+    are `known`; a single unknown one is searched for among the integers that `leaf` is computed from.
     """
     node = window.given.get(str(leaf.data))
     if node is None:
@@ -72,12 +72,12 @@ def mask_of(form: Form, leaf: Form, window: Window, axes: Mapping[int, Dim], kno
 
 
 class _Reads(Exception):
-    """It is computed of tensors, or by unknown functions."""
+    """The mask reads tensors, or is computed by functions that are not supported here."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Lengths:
-    """Open lengths that are so much more than the example's: some of them, or all."""
+    """The example's symbolic lengths increased by `more`: those in `symbols`, or all if it is None."""
 
     more: int
     symbols: frozenset[Any] | None = None
@@ -90,24 +90,24 @@ class _Lengths:
 
 
 def _symbols(form: Form, window: Window, axes: Mapping[int, Dim]) -> frozenset[Any]:
-    """The lengths of the axes that a condition is along, as the trace has them."""
+    """The symbols in the lengths of a condition's axes."""
     atoms = (atom for one in within(form) for axis in one.axes for atom in axes.get(axis, ()))
     formulas = (window.translation.axes[one].formula for one in atoms)
     return frozenset().union(*map(symbols_of, formulas))
 
 
 def _integers(node: Any) -> Iterator[int]:
-    """The integers that a node is computed of, each with those beside it: `<` of one is `<=` of another."""
+    """The integers that a node is computed from, then each plus and minus 1, because `<` and `<=` differ by that."""
     nodes = reached([node], lambda one: one.all_input_nodes)
     found = [one for node in nodes for one in node.args if type(one) is int and abs(one) < _LONGEST]
     yield from dict.fromkeys(number + beside for beside in (0, 1, -1) for number in found)
 
 
-_LONGEST = 1 << 13  # A mask of rows that are longer takes too much memory.
+_LONGEST = 1 << 13  # A mask with longer rows takes too much memory.
 
 
 def _places(node: Any, window: Window) -> dict[int, int]:
-    """The dimensions of a tensor that each axis is along."""
+    """The dimension of each axis of a tensor. Raises `_Reads` for groups of axes."""
     dims = window.dims(node) if node in window.values else ()
     if any(len(dim) > 1 for dim in dims):
         raise _Reads
@@ -127,7 +127,7 @@ def _agrees(condition: str, node: Any, at: _Lengths) -> bool:
 
 
 def _run(node: Any, known: dict[Any, Any], at: _Lengths) -> Any:
-    """A node's value at some lengths."""
+    """The value of a node, computed at the lengths `at`."""
     import torch
 
     if node not in known:

@@ -1,4 +1,4 @@
-"""Whether a spec's form is that of some nodes of a trace: its inputs are holes, its params scalars to be found."""
+"""Matches a spec's form with a form of a trace: the spec's inputs are holes, its params are scalars to solve for."""
 
 from __future__ import annotations
 
@@ -13,26 +13,26 @@ _NUMERIC = frozenset(("add", "mul"))
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """What is known in the middle of a match."""
+    """The bindings of a partial match."""
 
     inputs: Mapping[str, Form] = field(default_factory=dict)
-    axes: tuple[tuple[tuple[int, ...], tuple[int, ...]], ...] = ()  # of the spec, and what these are in the trace
+    axes: tuple[tuple[tuple[int, ...], tuple[int, ...]], ...] = ()  # of the spec, and of the trace
     sets: tuple[tuple[Axes, Axes], ...] = ()
-    equal: tuple[tuple[Form, Form], ...] = ()  # scalars of the spec, and of the trace
-    masks: tuple[tuple[Form, Form], ...] = ()  # conditions of positions, and inputs that may be the same
+    equal: tuple[tuple[Form, Form], ...] = ()  # scalars of the spec and of the trace
+    masks: tuple[tuple[Form, Form], ...] = ()  # conditions of positions, and inputs that may equal them
 
 
 class Matcher:
-    """A match of a spec's form and one of a window. `wanted` are inputs of the window to look behind."""
+    """Matches a spec's form with a window's. `wanted` are the window's inputs whose producers may complete a match."""
 
     def __init__(self, forms: Forms) -> None:
         self._forms = forms
         self.wanted: dict[str, None] = {}
         self.met: set[Form] = set()  # functions of the spec that the trace has
-        self.differs: tuple[Form, Form] | None = None  # the first place where they do
+        self.differs: tuple[Form, Form] | None = None  # the first mismatch
 
     def match(self, one: Form, other: Form, bound: Bound) -> Iterator[Bound]:
-        """The bindings by which a form of the spec is one of the trace."""
+        """Yields the bindings that make a form of the spec (`one`) equal to a form of the trace (`other`)."""
         if one.kind == "input":
             yield from self._hole(one, other, bound)
         elif one.is_scalar:
@@ -88,7 +88,7 @@ class Matcher:
             yield from self._all(ones[1:], others[1:], found)
 
     def _data(self, one: Form, other: Form, bound: Bound) -> Bound | None:
-        """Axes and options of two nodes of one kind."""
+        """The bindings extended by the axes of two nodes of one kind; None if their options differ."""
         if one.kind in ("take", "index"):
             return replace(bound, axes=(*bound.axes, (one.data, other.data)))  # type: ignore[arg-type]
         if isinstance(one.data, tuple) and one.data and isinstance(one.data[0], frozenset):
@@ -98,7 +98,7 @@ class Matcher:
         return bound if one.data == other.data else None
 
     def _several(self, one: Form, other: Form, bound: Bound) -> Iterator[Bound]:
-        """Sums and products, whose terms may be in any order, with constants separate."""
+        """Matches two sums or products, with terms in any order; scalar terms are combined and matched separately."""
         scalars = [part for part in one.args if part.is_scalar]
         constants = [part for part in other.args if part.is_scalar]
         made = self._forms.sum if one.kind == "add" else self._forms.product
@@ -124,7 +124,7 @@ class Matcher:
                 yield bound
             return
         first, rest = ones[0], ones[1:]
-        if not rest and len(others) > 1:  # One hole for what is left.
+        if not rest and len(others) > 1:  # One hole for all remaining terms.
             if first.kind == "input":
                 yield from self._hole(first, made(others), bound)
             else:
@@ -138,8 +138,8 @@ class Matcher:
 
 
 def _behind(one: Form, other: Form) -> Sequence[Form]:
-    """Where an input may be that makes another form of one: what it is one over may have a name for that, and a factor
-    of what is summed may have factors that stand before the sum."""
+    """Where to look for an input that hides a match: in a reciprocal's argument, since that may have a form without
+    `reciprocal`; in a sum's factors if the spec has a product, since some may be moved out of it; else in `other`."""
     if other.kind == "reciprocal":
         return other.args
     if other.kind == "sum" and one.kind == "mul":
@@ -148,16 +148,16 @@ def _behind(one: Form, other: Form) -> Sequence[Form]:
 
 
 def _is_of_positions(form: Form) -> bool:
-    """Whether it is of nothing but positions, lengths, params and constants."""
+    """Whether a form consists only of positions, lengths, params and constants."""
     return form.kind in ("index", *SCALARS) or (bool(form.args) and all(map(_is_of_positions, form.args)))
 
 
 def solved(
     bound: Bound, length_of: Callable[[int], float | None], lengths: Callable[[Form], float | None]
 ) -> dict[str, float] | None:
-    """The params for which all scalars are equal; None where there are none.
+    """Solves for the params that make all pairs of scalars equal; None if there is no solution.
 
-    `length_of` is that of an axis of the spec, `lengths` has those of the trace.
+    `length_of` gives the length of a spec's axis, `lengths` the length of a form of the trace.
     """
     params: dict[str, float] = {}
 
@@ -181,7 +181,7 @@ def solved(
 
 
 def _unknown(one: Form, wanted: float, known: Callable[[Form], float | None]) -> tuple[str, float] | None:
-    """The only param of a scalar that is not known, and its value."""
+    """The only unknown param of a sum or product, and its value if the scalar is `wanted`; None for other scalars."""
     if one.kind == "param":
         return str(one.data), wanted
     if one.kind not in ("add", "mul"):

@@ -1,4 +1,4 @@
-"""The canonical forms of a spec, and of the expressions that importing makes of a trace."""
+"""Canonical forms of a spec, and of the expressions that importing translates a trace to."""
 
 from __future__ import annotations
 
@@ -19,27 +19,27 @@ from ..spec.types import BATCH, FLOATS, Spec
 from .forms import Form, Forms, within
 
 _ALONG = frozenset(REDUCTIONS) | KEEPS_AXES
-_VALUES = {"cast": 1, "index": 0, "size": 0, "take": 2}  # how many arguments are no axes and dtypes
+_VALUES = {"cast": 1, "index": 0, "size": 0, "take": 2}  # number of arguments before axes and dtypes
 
 
 @dataclass(frozen=True, slots=True)
 class Operator:
-    """A spec with one result, as one of the forms that it has: some inputs absent, some params at their values."""
+    """One form of a spec with one result, for a choice of absent optional inputs and of params with fixed values."""
 
     spec: Spec
     form: Form
     result: tuple[tuple[str, ...], ...]  # the axes of each dimension of the result
-    inputs: Mapping[str, tuple[tuple[str, ...], ...]]  # and of the inputs that are there
-    axis_ids: Mapping[str, int]  # of axes by their names, as forms have them
-    lengths: Mapping[str, int]  # of those that are fixed
-    params: Mapping[str, object]  # that have one value here
+    inputs: Mapping[str, tuple[tuple[str, ...], ...]]  # and of each input that is present
+    axis_ids: Mapping[str, int]  # the ids of axes in forms, by axis name
+    lengths: Mapping[str, int]  # of axes with a fixed length
+    params: Mapping[str, object]  # with a fixed value in this form
     functions: frozenset[str]
 
 
 def operators(spec: Spec) -> Iterator[Operator]:
     """The forms of a spec, the most general first. Raises `Mistakes`.
 
-    None for several results, `[axes]`, sorting, sums by index and recurrences, of which a trace is no call.
+    None for specs with several results, `[axes]`, sorting, sums by index or recurrences: these are not matched.
     """
     op = typecheck(spec)
     nodes = (node for value in op.values for node in walk(value.node))
@@ -75,7 +75,7 @@ def _operator(
 
 
 def functions_of(form: Form) -> frozenset[str]:
-    """The functions in a form, but for those that another form may have in another place."""
+    """The functions in a form (`sqrt` as `rsqrt`), except `reciprocal` and `logical_not`, which equal math may lack."""
     found = frozenset("rsqrt" if one.kind == "sqrt" else one.kind for one in within(form) if one.args)
     return found - {"reciprocal", "logical_not"}
 
@@ -201,7 +201,7 @@ def applied(
     words: Sequence[str] = (),
     options: Sequence[tuple[str, Form]] = (),
 ) -> Form:
-    """A function of the language along axes, to dtypes, with options."""
+    """The form of a function of the language, with axes (`over`), dtypes (`words`) and options."""
     if name == "cast" and words[0] in FLOATS:
         return args[0]
     if name in ("index", "size"):
@@ -213,5 +213,5 @@ def applied(
         known = dict[str, object](usual) | {one: value.data for one, value in options}
         return forms.reduced(name, args[0], frozenset(over) or args[0].axes, tuple(known.values()))
     named: list[tuple[str, object]] = [(one, literal(value.data)) for one, value in options]
-    named += [("over", tuple(over))] if over else []  # Of sorting and sums by index, which no form of a spec is.
+    named += [("over", tuple(over))] if over else []  # For sorting and sums by index, which no spec's form has.
     return forms.call(name, args, [*named, *(("dtype", one) for one in words)])

@@ -1,4 +1,4 @@
-"""Operators in the place of regions of a trace, as a module that torch.compile takes."""
+"""Replaces regions of a trace by operators, in a module that torch.compile accepts."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ aten = torch.ops.aten
 
 
 class Patched(torch.nn.Module):
-    """A model that calls operators. It has the model's parameters, and the signature of its forward by keywords.
+    """A model that calls operators. It shares the model's parameters; `forward` takes the example's tensors by keyword.
 
-    What was not a tensor in the example stays as it was there.
+    Arguments of the example that are no tensors are constants.
     """
 
     def __init__(self, model: torch.nn.Module, trace: Trace, graph: torch.fx.GraphModule) -> None:
@@ -30,7 +30,7 @@ class Patched(torch.nn.Module):
         self.structure = trace.structure
 
     def forward(self, **tensors: torch.Tensor) -> Any:
-        """Raises `TypeError` for tensors that the example had not, or that are missing."""
+        """Raises `TypeError` for missing tensors, and for tensors that the example did not have."""
         state = {**dict(self.model.named_parameters()), **dict(self.model.named_buffers())}
         wanted = {name for name, path in self.arguments if not path}
         if set(tensors) != wanted:
@@ -44,9 +44,9 @@ class Patched(torch.nn.Module):
 def patched(
     model: torch.nn.Module, trace: Trace, found: Iterable[Found], operators: Mapping[str, Callable[..., Any]]
 ) -> Patched:
-    """The model with operators, by the names of their specs, in the place of what was found of it in its trace."""
+    """The model with the regions `found` in its trace replaced by calls of `operators`, given by spec name."""
     graph = trace.graph.graph
-    for one in reversed(tuple(found)):  # What reads another region's result then reads the operator's.
+    for one in reversed(tuple(found)):  # A region that reads another one's result then reads the operator's.
         put(graph, narrowed(one), operators[one.operator.spec.name])
     graph.eliminate_dead_code()
     graph.lint()
@@ -54,7 +54,7 @@ def patched(
 
 
 def narrowed(found: Found, is_there: Callable[[Any], bool] = lambda _: True) -> Found:
-    """A region whose inputs are what they were before they were made wider."""
+    """The region with each input as it was before casts to wider dtypes."""
     choices = {
         name: tuple(replace(one, node=narrow(one.node, is_there)) for one in choices)
         for name, choices in found.choices.items()
@@ -63,7 +63,7 @@ def narrowed(found: Found, is_there: Callable[[Any], bool] = lambda _: True) -> 
 
 
 def put(graph: Any, found: Found, call: Callable[..., Any]) -> list[Any]:
-    """The nodes that are in the place of a region, of which the last is in that of its root."""
+    """Replaces a region by the call of an operator; returns the new nodes, the last of which replaces the root."""
     before = found.root.prev
     with graph.inserting_before(found.root):
         given = {name: _given(graph, one) for name, one in found.inputs.items()}
@@ -80,7 +80,7 @@ def put(graph: Any, found: Found, call: Callable[..., Any]) -> list[Any]:
 
 
 def _given(graph: Any, argument: Argument) -> Any:
-    """The tensor that an operator is given, step by step."""
+    """Applies an argument's select, narrow, permute, flatten, unsqueeze and expand; returns the last node."""
     argument = _without_new_ones(argument)
     made = argument.node
     for place in sorted(argument.selected, reverse=True):
@@ -101,7 +101,7 @@ def _given(graph: Any, argument: Argument) -> Any:
 
 
 def _without_new_ones(argument: Argument) -> Argument:
-    """Where a dimension of length 1 would go and a new one come in its place, it stays."""
+    """The argument without steps that cancel: a dimension of length 1 that is selected and inserted again."""
     shape, rest = argument.node.meta["val"].shape, [places for places in argument.order if places]
     new = tuple(place for place, places in enumerate(argument.order) if not places)
     is_same = new == argument.selected and all(isinstance(shape[one], int) and shape[one] == 1 for one in new)
@@ -128,7 +128,7 @@ def _size(graph: Any, dims: Sequence[tuple[Any, int]]) -> Any:
 
 
 def narrow(node: Any, is_there: Callable[[Any], bool] = lambda _: True) -> Any:
-    """What a tensor was before it was only made wider: kernels compute in float32 in any case."""
+    """The node before casts that only widen a float dtype, because kernels compute in float32 anyway."""
     while node.op == "call_function" and node.target in _WIDENING and isinstance(node.args[0], torch.fx.Node):
         before, after = node.args[0].meta["val"], node.meta["val"]
         is_wider = torch.promote_types(before.dtype, after.dtype) == after.dtype and before.is_floating_point()
@@ -143,7 +143,7 @@ _WIDENING = (aten.to.dtype, aten._to_copy.default, aten.to.dtype_layout)
 
 
 def _laid_out(graph: Any, made: Any, result: Sequence[int]) -> Any:
-    """A result of an operator, with the dimensions of the root."""
+    """An operator's result, permuted and unsqueezed to the dimensions of the root."""
     order = [place for place in result if place >= 0]
     if order != sorted(order):
         made = graph.call_function(aten.permute.default, (made, order))
@@ -154,7 +154,7 @@ def _laid_out(graph: Any, made: Any, result: Sequence[int]) -> Any:
 
 
 def _dtype(found: Found) -> torch.dtype:
-    """What the operator's result has."""
+    """The dtype of the operator's result: an input's, a named one or, for "auto", promoted from the float inputs."""
     output = found.operator.spec.outputs[0]
     dtypes = {name: one.node.meta["val"].dtype for name, one in found.inputs.items()}
     if output.dtype in dtypes:

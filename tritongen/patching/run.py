@@ -1,4 +1,4 @@
-"""What specs are of a model, and the model with their operators."""
+"""Finds the regions of a model that specs describe, and replaces them by operators."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Search:
-    """A model, its trace, and what was found in it."""
+    """A model, its trace, and the regions found in it."""
 
     model: torch.nn.Module
     trace: Trace
     report: Report
-    packages: Mapping[str, str]  # that have the operators, by their names
+    packages: Mapping[str, str]  # packages of the operators, by operator name
 
 
 def patch(
@@ -41,18 +41,18 @@ def patch(
     package: ModuleType | Mapping[str, Callable[..., Any]],
     results: Sequence[str] = (),
 ) -> Patched:
-    """The model with operators in the place of what specs are of it.
+    """The model with operators in place of the regions that specs describe.
 
     Args:
-        model: as it is called: in training or not, on the device of its parameters.
+        model: the model, in the mode (train or eval) and on the device in which it will run.
         example: a call by keywords, as `tritongen import` takes it: "input_ids=i64[2,128] labels=i64[2,128]". Lengths
-            stay open, but for those that are said to be fixed; what is no tensor stays as it is here.
+            stay symbolic unless marked as fixed; arguments that are no tensors become constants.
         specs: files or folders of specs.
-        package: the generated operators, by the names of their specs.
-        results: the names of the results to compute, of a model that returns a dict; all of them if left out.
+        package: a module or mapping of the generated operators, by the names of their specs.
+        results: the names of the results to compute, for a model that returns a dict; by default all.
 
     Raises:
-        Rejected: for specs that are wrong, and models that cannot be traced.
+        Rejected: for incorrect specs, and for models that cannot be traced.
     """
     from .rewriting import patched
 
@@ -64,13 +64,13 @@ def patch(
 
 @rejecting()
 def search_model(expression: str, example: str, specs: Sequence[str], results: Sequence[str] = ()) -> Search:
-    """What specs are of a model, `package.module:Model(config)` or `FILE.py:model`. Raises `Rejected`."""
+    """Searches a model, `package.module:Model(config)` or `FILE.py:model`, for regions of specs. Raises `Rejected`."""
     return search(load_model(expression), example, specs, results)
 
 
 @rejecting()
 def search(target: Target, example: str, specs: Sequence[str], results: Sequence[str] = ()) -> Search:
-    """Raises `Rejected`."""
+    """Traces a loaded model and searches it for regions that specs describe. Raises `Rejected`."""
     known, packages = read(specs)
     traced = _with_results(trace(target, parse_example(example), is_model=True), results)
     decompose_reductions(traced)
@@ -79,7 +79,7 @@ def search(target: Target, example: str, specs: Sequence[str], results: Sequence
 
 
 def read(paths: Sequence[str]) -> tuple[list[Operator], dict[str, str]]:
-    """The forms of all specs, and the packages that their operators are in. Raises `Rejected`."""
+    """The forms of all specs, and the packages of their operators, by name. Raises `Rejected`."""
     sources = (source for project in find_projects(tuple(paths)) for source in project.sources)
     found, packages = list[Operator](), dict[str, str]()
     for source, _, forms in all_made_of(sources, lambda spec: list(operators(spec))):
@@ -91,7 +91,7 @@ def read(paths: Sequence[str]) -> tuple[list[Operator], dict[str, str]]:
 
 
 def _with_results(traced: Trace, wanted: Sequence[str]) -> Trace:
-    """A trace that computes some of its results alone. Raises `Refusal`."""
+    """The trace reduced to the `wanted` results; unchanged if there are none. Raises `Refusal` for unknown names."""
     missing = [one for one in wanted if one not in traced.results]
     if missing:
         hint = f"it has {', '.join(traced.results)}" if traced.results else "its results have no names"
@@ -130,7 +130,7 @@ def as_text(found: Search) -> str:
 
 
 def shortened(path: str) -> str:
-    """A file of a package as that names it, another one as it is from here."""
+    """A file's path relative to site-packages or to the working directory; unchanged outside of both."""
     if "site-packages/" in path:
         return path.rpartition("site-packages/")[2]
     here = os.path.relpath(path)

@@ -1,4 +1,4 @@
-"""The functions of a model that regions are in: the innermost whose arguments have all that an operator reads."""
+"""The functions of a model that contain regions: the innermost ones whose arguments provide an operator's inputs."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ class Stays(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """What has a function under a name: a module, a class, or a dict of one of these."""
+    """Where a function is stored under a name: a module, a class, or a dict in one of these."""
 
     module: str
-    path: str  # in it; "" for itself
+    path: str  # of the class or dict in the module; "" for the module itself
     name: str
     is_key: bool
 
 
 def owners(code: CodeType) -> tuple[Owner, ...]:
-    """Where a function is looked up when it is called. None for what is made by another function."""
+    """The modules, classes and dicts that have a function under a name; empty for functions nested in functions."""
     found: dict[tuple[int, str], Owner] = {}
     for module_name, module in sorted(sys.modules.items()):
         for path, holder in _holders(module_name, module):
@@ -44,7 +44,7 @@ def owners(code: CodeType) -> tuple[Owner, ...]:
 
 
 def _holders(module_name: str, module: Any) -> Iterator[tuple[str, Mapping[Any, Any]]]:
-    """A module's names, those of its classes, and the dicts of both."""
+    """The namespaces of a module and its own classes, and the dicts in both, by path. None of torch or tritongen."""
     names = getattr(module, "__dict__", None)
     if not isinstance(names, dict) or module_name.partition(".")[0] in ("torch", "tritongen"):
         return
@@ -58,13 +58,13 @@ def _holders(module_name: str, module: Any) -> Iterator[tuple[str, Mapping[Any, 
 
 
 class Scope:
-    """A call of a function: `given` is how it reads the nodes that are made before it, by its arguments."""
+    """A call of a function. `given` has the expression by which it reads each node that its arguments provide."""
 
     def __init__(self, search: Search, call: Call) -> None:
         self.call = call
         self._calls = search.trace.recording.calls
         self.given: dict[Any, str] = {}
-        self.modules: dict[str, str] = {}  # arguments that are modules of the model, by their paths in it
+        self.modules: dict[str, str] = {}  # names of arguments that are modules of the model, by module path
         nodes = {node.name: node for node in search.trace.graph.graph.nodes}
         paths = {id(module): path for path, module in search.model.named_modules()}
         for name, value in call.arguments.items():
@@ -82,7 +82,7 @@ class Scope:
                 self.given.setdefault(node, text)
 
     def path_of(self, path: str) -> str:
-        """What is at a path of the model, as an attribute of an argument; "" for what is elsewhere."""
+        """The expression for a `path` of the model, as an attribute of an argument; "" if no argument leads there."""
         for prefix, name in self.modules.items():
             if path.startswith(f"{prefix}." if prefix else ""):
                 names = path[len(prefix) :].strip(".").split(".")
@@ -97,11 +97,11 @@ class Scope:
         return node in self.given or self.makes(node)
 
     def holds(self, found: Found) -> Found | None:
-        """The region with inputs that the function has. None where it has not all of what the operator reads."""
+        """The region with inputs that the function has; None if it lacks one, or does not make a node in between."""
         best, mine = narrowed(found), narrowed(found, self.has)
         chosen = {}
         for name, choices in mine.choices.items():
-            most = best.inputs[name].node.meta["val"].itemsize  # A copy in a wider dtype is what operators do without.
+            most = best.inputs[name].node.meta["val"].itemsize  # Operators need no copy in a wider dtype.
             fits = [one for one in map(self._of_here, choices) if one and one.node.meta["val"].itemsize <= most]
             if not fits:
                 return None
@@ -113,7 +113,7 @@ class Scope:
         return replace(made, conditions=conditions) if all(map(self.makes, nodes)) else None
 
     def _conditions(self, masks: Iterable[Mask], nodes: Iterable[Any]) -> Iterator[tuple[Any, str]]:
-        """The masks among some nodes that are arguments, which a call has to compare."""
+        """The boolean masks of `nodes` that are arguments, each with the condition that a call has to check."""
         for node in nodes:
             if node in self.given and not self.makes(node) and not is_number(node):
                 text = next(filter(None, (one.condition(node) for one in masks)), "")
@@ -121,7 +121,7 @@ class Scope:
                     yield node, text
 
     def _of_here(self, argument: Argument) -> Argument | None:
-        """An argument whose lengths are those of tensors that the function has."""
+        """The argument with lengths of tensors available in the function; None if a length or the tensor is not."""
         lengths = tuple(tuple(one for one in dims if self.has(one[0])) for dims in argument.lengths)
         has_all = all(bool(one) == bool(other) for one, other in zip(lengths, argument.lengths, strict=True))
         return replace(argument, lengths=lengths) if has_all and self.has(argument.node) else None
@@ -136,7 +136,7 @@ def _leaves(text: str, value: Any) -> Iterator[tuple[str, Any]]:
 
 
 def scope_of(search: Search, found: Found) -> tuple[Scope, Found]:
-    """Raises `Stays`."""
+    """The innermost call that provides a region's inputs, and the region with these inputs. Raises `Stays`."""
     call = search.trace.recording.calls.get(found.root.name)
     why = "no function was followed that it is in"
     for one in call.enclosing() if call is not None else ():

@@ -1,4 +1,4 @@
-"""The forms of nodes of a trace, as far back as they are looked at."""
+"""Canonical forms of a traced node and of a chosen set of its ancestors."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from .reading import ExprForms, functions_of
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """A node and some that come before it: `values` and `forms` of these and of what they read."""
+    """A node (`root`) and some of its ancestors (`nodes`), with `values` and `forms` of these and of their inputs."""
 
     root: Any
     nodes: tuple[Any, ...]
-    given: Mapping[str, Any]  # the nodes that are its inputs, by their names in forms
+    given: Mapping[str, Any]  # input nodes, by their names in forms
     values: Mapping[Any, Value]
     forms: Mapping[Any, Form]
     made: ExprForms
@@ -37,12 +37,12 @@ class Window:
         return self.translation.axes.length((axis,))
 
     def is_open(self, axis: int) -> bool:
-        """Whether it may have other lengths in another call."""
+        """Whether the axis may have another length in another call."""
         return not self.translation.axes[axis].fixed
 
 
 class Windows:
-    """Windows of one trace; those of single nodes are made once."""
+    """Windows of one trace; functions of single nodes are cached."""
 
     def __init__(self, trace: Trace) -> None:
         self._trace = trace
@@ -51,7 +51,7 @@ class Windows:
         self._tops: dict[Any, str] = {}
 
     def of(self, root: Any, nodes: frozenset[Any]) -> Window | None:
-        """None where a node has no words."""
+        """The window of `root` and `nodes`; None if the language cannot express a node, or `root` is no tensor."""
         ordered = sorted(self._with_scalars(nodes), key=self._order.__getitem__)
         trace, given = part_of(self._trace, ordered, [root], {})
         translation = Translation(trace, {})
@@ -72,7 +72,7 @@ class Windows:
         return Window(root, tuple(ordered), names, values, forms, made, translation)
 
     def _with_scalars(self, nodes: frozenset[Any]) -> set[Any]:
-        """With their non-tensor inputs: lengths, what these are made of, and lists of tensors."""
+        """`nodes` and, transitively, their inputs that are symbolic scalars or lists of tensors."""
 
         def beside(node: Any) -> list[Any]:
             read = node.all_input_nodes
@@ -81,7 +81,7 @@ class Windows:
         return set(reached(nodes, beside))
 
     def functions(self, node: Any) -> frozenset[str] | None:
-        """Those that a node alone is made of; None where it has no words, or is no computation."""
+        """The functions in a node's form; None if the node computes no tensor, or the language cannot express it."""
         if node not in self._functions:
             window = self._alone(node)
             self._functions[node] = None if window is None else functions_of(window.forms[node])
@@ -89,7 +89,7 @@ class Windows:
         return self._functions[node]
 
     def is_layout(self, node: Any) -> bool:
-        """Whether it moves elements, or makes positions."""
+        """Whether the node is a shape or creation operator, or an item of a list that one returns."""
         made = node.args[0] if node.target is python.getitem else node
         return node.op == "call_function" and kind_of(made) in ("shapes", "creation")
 

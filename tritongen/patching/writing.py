@@ -1,4 +1,4 @@
-"""The Python file that puts operators into a model."""
+"""Writes the Python file that replaces functions of a model by ones that call operators."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _WIDTH = 120
 
 
 def written(search: Search, command: str) -> tuple[str, list[Left]]:
-    """The text of the file, and the regions that are not in it. Changes the trace. Raises `Rejected` for none."""
+    """The text of the file, and the regions left out. Changes the trace. Raises `Rejected` if nothing is replaced."""
     import black
 
     found, left = functions(search)
@@ -43,7 +43,7 @@ def written(search: Search, command: str) -> tuple[str, list[Left]]:
 
 
 def _overwritten(search: Search) -> list[str]:
-    """What operators write their gradients over."""
+    """A note for each operator whose gradient overwrites its inputs."""
     specs = (one.operator.spec for one in search.report.found)
     in_place = {spec.name: spec.grad.wrt for spec in specs if spec.grad is not None and spec.grad.write == "in_place"}
     return [f"{name} writes the gradient over {', '.join(wrt)}" for name, wrt in in_place.items()]
@@ -70,7 +70,7 @@ def _place(function: Function) -> str:
 
 
 def _owner(owner: Owner, imports: dict[str, str]) -> str:
-    """What has a function, with its name there, as Python."""
+    """An owner of a function, and the function's name in it, as Python."""
     if owner.module not in imports:
         last = owner.module.rpartition(".")[2]
         imports[owner.module] = last if last not in imports.values() else owner.module.replace(".", "_")

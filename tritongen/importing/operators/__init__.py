@@ -1,4 +1,4 @@
-"""ATen operators in the language, a module for each kind: importing this package fills the table."""
+"""ATen operators in the language, a module for each kind; importing this package fills the table."""
 
 import importlib
 import pkgutil

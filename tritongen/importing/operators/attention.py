@@ -1,4 +1,4 @@
-"""Scaled dot-product attention, as its scores and their weighted mean."""
+"""Scaled dot-product attention: scores, a softmax, and a weighted sum of values."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def _attention(
 
 
 def _shared_heads(t: Building, x: Value, q: Value) -> Value:
-    """Keys or values, whose heads several of queries share."""
+    """Keys or values (GQA), with each head repeated for the query heads that share it."""
     heads = q.dims[-3]
     groups = x.dims[-3]
     own, count = (t.axes.length(dim) for dim in (groups, heads))

@@ -1,4 +1,4 @@
-"""Matmuls: sums of products."""
+"""Matmuls and einsum: sums of products."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from ..values import Value
 Labels = Sequence[Hashable]
 
 
-_WISHES = {"k": ("K J L", 3), "m": ("M", 4), "n": ("N E F", 4)}  # of the axes of matmuls, by label
-_OF_HEADS = {"k": ("D N J", 2), "m": ("M", 4), "n": ("E N", 3)}  # where there are batch and heads, as in attention
+_WISHES = {"k": ("K J L", 3), "m": ("M", 4), "n": ("N E F", 4)}  # names and ranks for axes of matmuls, by label
+_OF_HEADS = {"k": ("D N J", 2), "m": ("M", 4), "n": ("E N", 3)}  # with batch and heads, as in attention
 
 
 def contracted(
@@ -25,7 +25,7 @@ def contracted(
     result: Labels,
     wishes: Mapping[Any, tuple[str, int]] = _WISHES,
 ) -> Value:
-    """The sum of products of tensors along what the result lacks: einsum, with a label for each dimension."""
+    """Einsum with a label for each dimension: the sum of products over the labels that `result` lacks."""
     values, dims = t.aligned(operands)
     for label, (names, rank) in wishes.items():
         t.axes.wish(dims.get(label, ()), names, rank)
@@ -35,13 +35,13 @@ def contracted(
         summed = [dim for label, dim in dims.items() if label not in result]
         return t.reduced("sum", made, summed, left) if summed else made.of(dims=left)
     needed = [{*result}.union(*(labels for _, labels in operands[place:])) for place in range(2, len(values) + 1)]
-    for other, later in zip(others, needed, strict=True):  # Each axis is summed as soon as nothing else has it.
+    for other, later in zip(others, needed, strict=True):  # Each axis is summed as soon as no later operand has it.
         made = product(t, made, other, [dims.pop(label) for label in {**dims} if label not in later], left)
     return made
 
 
 def product(t: Building, x: Value, y: Value, summed: list[Dim], left: tuple[Dim, ...]) -> Value:
-    """The sum of products of two tensors, whose axes are joined already."""
+    """The sum of products of two tensors with aligned axes, over the dimensions `summed`."""
     x, y = t.multiplied(x), t.multiplied(y)
     t.same_dtype.append(frozenset(_floats(t, x.expr) | _floats(t, y.expr)))
     terms = t.apply("mul", x.of(dims=()), y.of(dims=()))
@@ -53,7 +53,7 @@ def product(t: Building, x: Value, y: Value, summed: list[Dim], left: tuple[Dim,
 
 
 def _floats(t: Building, expr: Expr) -> set[str]:
-    """The float inputs that an operand has the dtype of."""
+    """The float inputs that determine the dtype of an operand."""
     if isinstance(expr, Input):
         found = t.inputs.get(expr.name)
         return {expr.name} if found is not None and found.dtype.is_floating_point else set()
@@ -123,7 +123,7 @@ def _einsum(t: Building, equation: str, tensors: list[Value], path: Any = None) 
 
 
 def _spelled_out(terms: list[str], result: str, tensors: list[Value]) -> tuple[list[str], str]:
-    """Letters of their own in the place of `...`, aligned from the last."""
+    """The terms and result with digits as labels in place of `...`, aligned at the last dimension."""
     ranks = [tensor.rank - len(term) + 3 for term, tensor in zip(terms, tensors, strict=True) if "..." in term]
     digits = "0123456789"[: max(ranks, default=0)]
     found = [

@@ -1,4 +1,4 @@
-"""Tensors that are made of constants and positions."""
+"""Tensors created from constants and positions."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ..values import Symbolic, Value, dtype_name
 @operator(*"""zeros ones full empty new_zeros new_ones new_full new_empty zeros_like ones_like full_like empty_like
           empty_strided empty_permuted scalar_tensor""".split())  # fmt: skip
 def _filled(t: Building, *args: Any, **__: Any) -> Value:
-    """A number everywhere; memory that something fills may hold any number until then."""
+    """A constant tensor; uninitialised memory is 0, since the program has to write it before it reads it."""
     size = next((one for one in args if isinstance(one, list)), [])
     dims = args[0].dims if t.packet.endswith("_like") else tuple(map(t.fresh, size))
     value = args[-1] if "full" in t.packet or t.packet == "scalar_tensor" else int("ones" in t.packet)
@@ -24,7 +24,7 @@ def _filled(t: Building, *args: Any, **__: Any) -> Value:
 
 
 def _number(t: Building, value: Any) -> Expr:
-    """A number of the kind that the tensor has."""
+    """A scalar as a bool, float or integer, as the tensor's dtype is."""
     if t.dtype == torch.bool:
         return Number(bool(value))
     if t.dtype.is_floating_point and isinstance(value, int):

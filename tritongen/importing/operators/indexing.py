@@ -1,4 +1,4 @@
-"""Elements at computed positions."""
+"""Indexing: elements at computed positions."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def _index(t: Building, x: Value, indices: list[Value | None]) -> Value:
 
 
 def _at(t: Building, x: Value, places: list[int], given: list[Value]) -> Value:
-    """x at indices along some dimensions, in the place of which are those of the indices."""
+    """x at indices along some dimensions, which the dimensions of the indices replace (first, if not adjacent)."""
     rank = max(one.rank for one in given)
     rest = x.of(dims=tuple(() if place in places else dim for place, dim in enumerate(x.dims)))
     labels = [[("index", place) for place in range(rank - one.rank, rank)] for one in given]
@@ -76,7 +76,7 @@ def _at(t: Building, x: Value, places: list[int], given: list[Value]) -> Value:
 
 
 def _taken(t: Building, x: Value, place: int, index: Value) -> Value:
-    """x at an index along a dimension, which is left out; every position in its order is the axis itself."""
+    """x at an index along a dimension, which is dropped; an index of all positions in order becomes the axis itself."""
     at, dim = bare(index.expr), x.dims[place]
     if isinstance(at, Apply) and at.function == "index" and isinstance(at.args[0], Over):
         own: Dim = at.args[0].dim

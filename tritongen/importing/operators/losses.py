@@ -1,4 +1,4 @@
-"""Losses, in the formulas that people write for them; most are made of other operators by torch."""
+"""Losses, in the formulas that people write for them; torch decomposes most others."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _REDUCED = {0: "", 1: "mean", 2: "sum"}
 
 
 def reduced(t: Building, loss: Value, reduction: int) -> Value:
-    """A loss as torch's `reduction` has it."""
+    """A loss reduced by torch's `reduction`: 0 is none, 1 the mean, 2 the sum."""
     return t.reduce(_REDUCED[reduction], t.line("loss", loss, False), None) if reduction else loss
 
 
@@ -45,14 +45,14 @@ def _cross_entropy(
 
 
 def _met(t: Building, x: Value, target: Value, place: int) -> tuple[Value, Value]:
-    """Scores and positions in them, one for each element of the other dimensions."""
+    """Logits and class indices with aligned axes: one index for each element of the other dimensions."""
     labels = range(x.rank)
     (x, target), _ = t.aligned([(x, labels), (target, [*labels[:place], *labels[place + 1 :]])])
     return x, target
 
 
 def _valid(t: Building, target: Value, ignore_index: Any) -> tuple[Value, Value]:
-    """Which targets count, and positions that are classes for all of them."""
+    """The mask of targets that are not ignored, and class indices with 0 for ignored ones."""
     valid = t.line("valid", t.compared("ne", target, ignore_index))
     chosen = replace(t.apply("where", valid, target, 0), dtype=torch.int64, natural=torch.int64)
     return valid, chosen
@@ -75,7 +75,7 @@ def _averaged(t: Building, nll: Value, valid: Value, chosen: Value, weight: Valu
 def _soft(
     t: Building, x: Value, target: Value, weight: Value | None, reduction: int, smoothing: Any, place: int
 ) -> Value:
-    """Cross entropy of probabilities."""
+    """Cross entropy with class probabilities as targets."""
     (x, target), _ = t.broadcast(x, target)
     rest = x.dims[:place] + x.dims[place + 1 :]
     logs = Value(t.along("log_softmax", x, place).expr, x.dims, x.dtype, x.natural)

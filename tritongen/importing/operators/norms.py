@@ -22,13 +22,13 @@ def normalised(t: Building, x: Value, over: list[Dim], eps: Any) -> Value:
 
 
 def spatial(t: Building, dims: tuple[Dim, ...]) -> None:
-    """Names of the dimensions behind the channels."""
+    """Wishes names for the dimensions after the channels."""
     for dim, name in zip(dims, {1: "L", 2: "H W", 3: "D H W"}.get(len(dims), "").split(), strict=False):
         t.axes.wish(dim, name, 3)
 
 
 def affine(t: Building, x: Value, weight: Value | None, bias: Value | None, rank: int, place: int | None) -> Value:
-    """x * weight + bias, which are along the last dimensions, or along one place."""
+    """x * weight + bias, which have the last dimensions or, if `place` is given, that one dimension."""
     for function, one in (("mul", weight), ("add", bias)):
         if one is not None:
             dims = one.dims if place is None else (one.dims[0], *[()] * (rank - place - 1))

@@ -1,4 +1,4 @@
-"""Operators that compute each element from those at its place."""
+"""Elementwise operators."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ..refusals import Refusal
 from ..table import operator
 from ..values import Value, dtype_name
 
-# What torch has under another name, or has no row of its own here.
+# Torch's other names for functions of the language.
 _OTHER_NAMES = dict(
     pair.split(":")
     for pair in """
@@ -29,7 +29,7 @@ _OWN = frozenset(
 
 
 def _plain(name: str) -> Any:
-    """The row of an operator that the language has by the same arguments."""
+    """The builder of an operator that the language has with the same arguments."""
     arguments = [one.name for one in FUNCTIONS[name].args]
 
     def build(t: Building, *args: Any, **options: Any) -> Value:
@@ -61,7 +61,7 @@ operator("mul", "multiply")(lambda t, x, other: t.apply("mul", *_ordered(t, x, o
 
 
 def _ordered(t: Building, x: Any, other: Any) -> tuple[Any, Any]:
-    """Two operands in the order of the source: torch has numbers behind tensors."""
+    """Two operands in the order of the source, since torch puts numbers after tensors."""
     return (other, x) if not isinstance(other, Value) and t.is_number_first() else (x, other)
 
 
@@ -101,7 +101,7 @@ _ROOTS = {0.5: "sqrt", -0.5: "rsqrt"}
 
 
 def squared(t: Building, x: Value) -> Value:
-    """x * x where x has a name, else its square."""
+    """`x * x` if x is an input or a named line, else `square(x)`."""
     simple = isinstance(bare(x.expr), Input) or x.expr is not bare(x.expr)
     return t.apply("mul", x, x) if simple else t.apply("square", x)
 
@@ -182,7 +182,7 @@ operator("to", "_to_copy", "type_as")(lambda t, x, *_, **__: cast(t, x, t.dtype)
 
 
 def cast(t: Building, x: Value, dtype: Any) -> Value:
-    """A value in another dtype: of floats, results alone are rounded."""
+    """A value in another dtype; a cast among floats changes no expression, since only results are rounded."""
     if x.dtype == dtype:
         return x
     if x.dtype.is_floating_point and dtype.is_floating_point:

@@ -28,7 +28,7 @@ def _extremum(t: Building, x: Value, dim: Any = None, keepdim: bool = False) -> 
 
 
 def extremum(t: Building, kind: str, x: Value, dim: int, keepdim: bool) -> tuple[Value, Value]:
-    """The greatest or the least along a dimension, and its position."""
+    """The maximum or minimum along a dimension, and its position."""
     value, at = (t.reduce(one, x, dim, keepdim) for one in (kind, f"arg{kind}"))
     return value, replace(at, dtype=torch.int64, natural=torch.int64)
 
@@ -58,7 +58,7 @@ operator("cumsum", "cumprod")(lambda t, x, dim, **_: t.along(t.packet, x, x.plac
 
 @operator("logcumsumexp")
 def _logcumsumexp(t: Building, x: Value, dim: int) -> Value:
-    """The logsumexp of what comes before, since a running sum of exponentials has no common maximum."""
+    """A logsumexp over all positions up to each one, since a running sum of exponentials has no common maximum."""
     place = x.place(dim)
     ends = t.over(t.packet, x, place, may_be_group=False).dim
     terms = t.again(ends)

@@ -1,4 +1,4 @@
-"""Views: groups of axes, other orders, fixed positions; and tensors put side by side."""
+"""Views (groups of axes, permutations, fixed positions), and concatenation."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ..values import Symbolic, Value
 def _view(t: Building, x: Value, *args: Any, **__: Any) -> Value:
     stated = args[-1] if args and isinstance(args[-1], list) else []
     sizes = t.sizes
-    # Only the last sizes of an `unflatten` are listed as such.
+    # `unflatten` lists only the sizes of its new dimensions.
     start = x.place(args[0]) if t.packet == "unflatten" else 0
     listed = dict(enumerate(stated, start))
     fixed = [isinstance(listed.get(place), int) and listed[place] != -1 for place in range(len(sizes))]
@@ -101,7 +101,7 @@ def _split(t: Building, x: Value, sizes: Any, dim: int = 0) -> list[Value]:
     lengths = list(map(hint, found))
     if len(lengths) == 1:
         return [x]
-    is_at = isinstance(sizes, list) and t.packet == "tensor_split"  # The last one is what is left, at any length.
+    is_at = isinstance(sizes, list) and t.packet == "tensor_split"  # The last piece has the remaining elements.
     if len(set(map(known, found) if is_at else lengths)) == 1:
         is_part = "chunk" in t.packet or "tensor" in t.packet or not isinstance(sizes, int)
         outer, inner = t.axes.divide(x.dims[place], len(lengths), outer_fixed=True, inner_fixed=not is_part)
@@ -168,12 +168,12 @@ def _slice(t: Building, x: Value, dim: int = 0, start: Any = None, end: Any = No
 
 
 def _formula(node: Any, place: int) -> Any:
-    """The length of a dimension of a node: a number, or a formula."""
+    """The length of a dimension of a node: an integer, or a formula."""
     return known(node.meta["val"].shape[place])
 
 
 def _is_part(part: Any, full: Any, number: int, count: int) -> bool:
-    """Whether a length is `number` of `count` equal chunks of another, in any call where that is divisible."""
+    """Whether a length is `number` of `count` equal chunks of `full`, in any call where `count` divides `full`."""
     left = made("sub", made("mul", part, count), made("mul", full, number))
     return bool(replaced(left, {one: made("mul", count, of_symbol(one)) for one in symbols_of(full)}) == 0)
 
@@ -198,7 +198,7 @@ operator("stack")(lambda t, tensors, dim=0: _side_by_side(t, tensors, dim % (ten
 
 
 def _side_by_side(t: Building, tensors: list[Value], place: int, joined: bool) -> Value:
-    """Along a new axis, which is a group with the one that they have at a place if they are `joined`."""
+    """Stacks tensors along a new axis; if `joined`, it is a group with their dimension at `place`."""
     axis = t.fresh(len(tensors))
     t.axes.wish(axis, "P Q", 3)
     tensors, dims = t.broadcast(*tensors)
@@ -214,7 +214,7 @@ def _side_by_side(t: Building, tensors: list[Value], place: int, joined: bool) -
 
 
 def _one_behind_the_other(t: Building, tensors: list[Value], place: int) -> Value:
-    """Along an axis of their lengths together."""
+    """Concatenates tensors along a new axis whose length is the sum of theirs."""
     axis = t.fresh(t.result_length(place))
     t.axes.wish(axis, "L P", 3)
     position = t.at(t.index(axis), axis, *[()] * (tensors[0].rank - place - 1))
@@ -242,7 +242,7 @@ def _flip(t: Building, x: Value, dims: list[int]) -> Value:
 
 
 def _reversed_scan(t: Building, x: Value, flipped: Value) -> Value | None:
-    """What a scan from the last element back is, of which this is the last step: flipped, scanned, and flipped."""
+    """A scan with `reverse=True`, if `flipped` completes one written as flip, scan and flip; None otherwise."""
     scan, move = bare(x.expr), bare(flipped.expr)
     if not (isinstance(scan, Apply) and scan.function in ("cumsum", "cumprod") and isinstance(move, Apply)):
         return None

@@ -37,7 +37,7 @@ def _topk(t: Building, x: Value, k: Any, dim: int = -1, largest: bool = True, *_
 def _both(
     t: Building, x: Value, dims: Dims, function: str, over: tuple[Over, ...], options: Any
 ) -> tuple[Value, Value]:
-    """What is found, and the positions of it."""
+    """The result of `sort` or `topk`, and its positions."""
     at = t.at(Apply(f"arg{function}", (x.expr, *over), options), *dims)
     return Value(Apply(function, (x.expr, *over), options), dims, x.dtype, x.natural), at
 
@@ -62,7 +62,7 @@ def _scatter_add(
 
 @operator("scatter.value")
 def _scatter_value(t: Building, x: Value, dim: int, index: Value, value: Any) -> Value:
-    """The number where any index is the position."""
+    """`value` at positions that any index has, else `x`."""
     place = x.place(dim)
     _check_lengths(t, index, x, place)
     (x, index), dims = t.aligned([(x, range(x.rank)), (index, _labels(x, place))])
@@ -74,7 +74,7 @@ def _scatter_value(t: Building, x: Value, dim: int, index: Value, value: Any) ->
 
 
 def _labels(x: Value, place: int) -> list[Any]:
-    """The dimensions of what is like a tensor, but for one along which it has those of an index."""
+    """Labels for a tensor with the dimensions of `x`, except that the one at `place` is the index's."""
     return ["index" if one == place else one for one in range(x.rank)]
 
 
@@ -85,8 +85,8 @@ def _check_lengths(t: Building, index: Value, x: Value, but: int | None) -> None
 
 
 def _summed(t: Building, x: Value, place: int, source: Value, index: Value, labels: list[Any]) -> Value:
-    """A tensor, with what a source has added at the positions of an index along a dimension."""
-    if isinstance(bare(x.expr), Number):  # Only its shape is that of a tensor.
+    """`x` with the elements of `source` added at positions `index` along dimension `place`."""
+    if isinstance(bare(x.expr), Number):  # A constant has no axes of its own.
         x = x.of(dims=tuple(dim if number == place else () for number, dim in enumerate(x.dims)))
     (x, source, index), dims = t.aligned([(x, range(x.rank)), (source, _labels(x, place)), (index, labels)])
     into: Dim = t.axes.atoms(dims.get(place, ()))

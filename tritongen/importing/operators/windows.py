@@ -21,11 +21,11 @@ from .contractions import product
 from .norms import spatial
 
 _PLACES, _INSIDE = "P Q", "R U V"
-Pad = int | Expr  # how many elements are before a dimension
+Pad = int | Expr  # padded elements before a dimension
 
 
 def _listed(given: Any, rank: int) -> list[int]:
-    """A number for each dimension."""
+    """An integer for each dimension. Raises `Refusal` for symbolic ones."""
     found = list(given) if isinstance(given, list | tuple) else [given]
     if not all(isinstance(one, int) for one in found):
         raise Refusal("windows whose steps follow from lengths", "give their sizes and steps as numbers")
@@ -36,12 +36,12 @@ def _windows(
     t: Building, x: Value, inside: Sequence[Dim], steps: Sequence[int], pads: Sequence[Pad], gaps: Sequence[int],
     fill: float | None,
 ) -> Value:  # fmt: skip
-    """Windows along the last dimensions, each of which becomes two: places, and positions inside of a window."""
+    """Windows along the last dimensions; each becomes two dimensions: output positions, and positions in a window."""
     first = x.rank - len(inside)
     spatial(t, x.dims[first:])
     for number, (window, step, pad, gap) in enumerate(zip(inside, steps, pads, gaps, strict=True)):
         length = t.result_length(number - len(inside))
-        if isinstance(length, int):  # The trace knows it for this length alone.
+        if isinstance(length, int):  # The trace knows it only for this length of the input.
             t.axes.fix(x.dims[first + 2 * number])
         x = _window(t, x, first + 2 * number, (t.fresh(length), window), (step, pad, gap), fill)
     return x
@@ -60,7 +60,7 @@ def _window(
 
 
 def _side_by_side(t: Building, x: Value, sizes: Sequence[int]) -> tuple[list[Dim], list[Dim]]:
-    """The last dimensions as windows of some sizes, and positions inside of them."""
+    """Unflattens the last dimensions to adjacent windows of `sizes`: the axes of windows, and those inside of them."""
     outside, inside = [], []
     for dim, size in zip(x.dims[x.rank - len(sizes) :], sizes, strict=True):
         length = t.axes.length(dim)
@@ -73,7 +73,7 @@ def _side_by_side(t: Building, x: Value, sizes: Sequence[int]) -> tuple[list[Dim
 
 
 def _fit(t: Building, x: Value, sizes: Sequence[int], steps: Sequence[int], pads: Sequence[Pad]) -> bool:
-    """Whether windows lie side by side: they are groups of axes."""
+    """Whether windows tile their dimensions, without overlap and padding: they are groups of axes."""
     lengths = [t.axes.length(dim) for dim in x.dims[x.rank - len(sizes) :]]
     return [*steps] == [*sizes] and not any(pads) and not any(n % m for n, m in zip(lengths, sizes, strict=True))
 
@@ -81,7 +81,7 @@ def _fit(t: Building, x: Value, sizes: Sequence[int], steps: Sequence[int], pads
 def _split_windows(
     t: Building, x: Value, sizes: Sequence[int], geometry: Sequence[Sequence[int]], fill: float | None
 ) -> tuple[Value, list[Dim], tuple[Dim, ...]]:
-    """Windows of some sizes: what they have, the dimensions inside of them, and those of results."""
+    """Windows of `sizes`: their value, the dimensions inside of them, and the dimensions of a reduction over these."""
     steps, pads, gaps = geometry
     first = x.rank - len(sizes)
     if _fit(t, x, sizes, steps, pads) and set(gaps) == {1}:
@@ -120,7 +120,7 @@ def _average(
 
 
 def _counted(t: Building, dim: Dim, outer: Dim, size: int, step: int, pad: int, *, include_pad: bool) -> Expr:
-    """How many elements are in the windows along a dimension, of which some reach beyond its ends."""
+    """The number of elements in each window along a dimension, without those beyond its (padded) end."""
     start = step * t.index(outer) - pad
     end = Apply("minimum", (start + size, length(dim) + (pad if include_pad else 0)))
     return end - (start if include_pad or not pad else Apply("maximum", (start, Number(0))))
@@ -144,7 +144,7 @@ def _maximum(
 @operator("adaptive_avg_pool1d", "adaptive_avg_pool2d", "adaptive_avg_pool3d", "_adaptive_avg_pool2d",
           "_adaptive_avg_pool3d", "adaptive_max_pool1d", "adaptive_max_pool2d", "adaptive_max_pool3d")  # fmt: skip
 def _adaptive(t: Building, x: Value, size: Any) -> Any:
-    """The means or maxima of so many equal chunks of each dimension."""
+    """The means or maxima of `size` equal chunks of each dimension."""
     places, inside = list[Dim](), list[Dim]()
     rank = _rank(t)
     counts = [*size] * (rank if len(size) == 1 else 1) if isinstance(size, list | tuple) else [size] * rank
@@ -168,7 +168,7 @@ def _adaptive(t: Building, x: Value, size: Any) -> Any:
 
 @operator("unfold")
 def _unfold(t: Building, x: Value, dim: int, size: Any, step: Any) -> Value:
-    """Windows along a dimension, whose positions become the last."""
+    """Windows along a dimension; the positions in a window become the last dimension."""
     place = x.place(dim)
     dims = t.fresh(t.result_length(place)), t.fresh(size)
     made = _window(t, x, place, dims, (_listed(step, 1)[0], 0, 1), None)
@@ -177,7 +177,7 @@ def _unfold(t: Building, x: Value, dim: int, size: Any, step: Any) -> Value:
 
 @operator("im2col")
 def _im2col(t: Building, x: Value, kernel: Any, dilation: Any, padding: Any, stride: Any) -> Value:
-    """The patches of an image: those of each place, in a dimension, and the places in another."""
+    """The patches of an image: channels and window positions in one dimension, output positions in another."""
     spatial(t, x.dims[-2:])
     t.axes.wish(x.dims[-3], "C", 3)
     shape = t.node.args[0].meta["val"].shape[-2:]
@@ -240,14 +240,14 @@ def _convolution(
 
 
 def _half(window: Dim, gap: int) -> Pad:
-    """What is padded before a dimension that keeps its length."""
+    """The padding before a dimension whose length stays the same."""
     if not window:
         return 0
     return (gap * (length(window) - 1)) // 2
 
 
 def _grouped(t: Building, x: Value, weight: Value, groups: int) -> tuple[list[Dim], list[Dim]]:
-    """The channels of x, split by groups where there are some, and those of them that are summed."""
+    """The channel dimensions of x, unflattened if there are groups, and the summed ones among them."""
     own = x.dims[x.rank - (weight.rank - 2) - 1]
     t.axes.wish(weight.dims[0], "O E F", 3)
     t.axes.wish(weight.dims[1], "C K", 2)
@@ -255,7 +255,7 @@ def _grouped(t: Building, x: Value, weight: Value, groups: int) -> tuple[list[Di
         t.axes.join(own, weight.dims[1])
         return [own], [own]
     count = t.axes.length(own)
-    if count == groups and t.axes.length(weight.dims[0]) == groups:  # Each channel by itself.
+    if count == groups and t.axes.length(weight.dims[0]) == groups:  # Depthwise.
         t.axes.join(own, weight.dims[0])
         return [own], []
     outer, inner = t.axes.divide(own, groups, outer_fixed=True)
@@ -272,11 +272,11 @@ def _biased(t: Building, made: Value, bias: Value | None, rank: int) -> Value:
 
 
 def _transposed(t: Building, x: Value, weight: Value, geometry: Sequence[Sequence[int]], groups: int) -> Value:
-    """Each place is the sum over the windows that it lies in."""
+    """A transposed convolution: each output is the sum over the windows that contain it."""
     rank = weight.rank - 2
     t.axes.wish(weight.dims[1], "O E F", 3)
     group: Dim = ()
-    if groups > 1:  # Channels of x and those of the weight are groups alike.
+    if groups > 1:  # Channels of x and of the weight have the same groups.
         group, inner = t.axes.divide(x.dims[x.rank - rank - 1], groups, outer_fixed=True)
         others, own = t.axes.divide(weight.dims[0], groups, outer_fixed=True)
         t.axes.join(group, others)
@@ -304,7 +304,7 @@ def _transposed(t: Building, x: Value, weight: Value, geometry: Sequence[Sequenc
 
 @operator("constant_pad_nd", "pad")
 def _pad(t: Building, x: Value, pads: Any, *more: Any) -> Value:
-    """Another value around the last dimensions, or less of them."""
+    """Pads the last dimensions; negative pads crop them."""
     mode, value = (more[0] if more else "constant", more[1] if len(more) > 1 else None)
     if t.packet == "constant_pad_nd":
         mode, value = "constant", more[0] if more else 0
@@ -324,7 +324,7 @@ def _pad(t: Building, x: Value, pads: Any, *more: Any) -> Value:
 
 
 def _mirrored(mode: str, at: Expr, dim: Dim) -> Expr:
-    """Which element stands at a position outside of a dimension."""
+    """The position of the element that padding by `mode` repeats at `at`, which may be outside of the dimension."""
     last = length(dim) - 1
     match mode:
         case "replicate":
@@ -337,7 +337,7 @@ def _mirrored(mode: str, at: Expr, dim: Dim) -> Expr:
 
 
 def _number(x: Value, value: Any) -> Any:
-    """A number of the kind that a tensor has."""
+    """A fill value as a bool, integer or float, as the tensor's dtype is."""
     if x.dtype == torch.bool:
         return bool(value)
     return float(value) if x.dtype.is_floating_point else int(value)
@@ -345,7 +345,7 @@ def _number(x: Value, value: Any) -> Any:
 
 @operator("upsample_nearest1d", "upsample_nearest2d", "upsample_nearest3d")
 def _upsampled(t: Building, x: Value, size: Any, *more: Any) -> Value:
-    """Each element several times."""
+    """Nearest-neighbour upsampling by integer factors: each element is repeated."""
     rank = int(t.packet[-2])
     shape, first = t.node.args[0].meta["val"].shape, x.rank - rank
     for place in range(first, x.rank):
