@@ -47,9 +47,7 @@ def load_or(ptr, offsets, mask, default, dtype: tl.constexpr):
 
 @triton.jit
 def unravel(positions, size_1, size_2):
-    """Split linear positions into three coordinates, the outermost first, given the sizes of the two inner
-    dimensions.
-    """
+    """Split linear positions into three coordinates, given the sizes of the two inner dimensions."""
     return (
         positions // size_2 // size_1,
         positions // size_2 % size_1,

@@ -116,10 +116,8 @@ def first_of(first: torch.Tensor, second: torch.Tensor) -> torch.Tensor:
 
 
 def legal(grid: tuple[int, int]) -> tuple[int, ...]:
-    """A grid that a GPU accepts for any number of programs.
-
-    CUDA limits the second axis to 65,535 programs; the rest continues along the third, which such kernels read by
-    `second_id`. Programs beyond the end mask everything.
+    """A grid that a GPU accepts: CUDA limits the second axis to 65,535 programs, so the rest continues along the
+    third, which kernels read by `second_id`. Programs beyond the end mask everything.
     """
     first, second = grid
     if second <= MOST_SECOND:

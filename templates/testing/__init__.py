@@ -22,6 +22,7 @@ from .searched import SearchedTests
 from .sorting import SortTests
 from .steps import MatmulStepsTests, StepsTests, StreamStepsTests
 from .streaming import StreamingGradients, StreamingTests
+from .ties import TiesTests
 
 __all__ = [
     "SUMS",
@@ -51,6 +52,7 @@ __all__ = [
     "StreamingGradients",
     "StreamingTests",
     "StreamsBetween",
+    "TiesTests",
     "file_of",
     "of",
     "tables_in",

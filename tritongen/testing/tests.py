@@ -102,6 +102,7 @@ def tests_view(
         "RegisteredTests": spec.register != "none",
         "Float8Tests": any("float8" in one for one in (*dtypes, *(d for t in op.inputs for d in t.type.dtypes))),
         "SearchedTests": searches,
+        "TiesTests": any(one.dtype.kind in ("int", "bool") for one in op.results) and reads_floats(op),
         "StreamsBetween" if family.base == "StreamingTests" else "StoresBetween": stores_between,
     }
     bases = [*kernel_tests(family, gradient), *(name for name, is_one in others.items() if is_one)]
@@ -335,6 +336,10 @@ def rounds_between(op: Op) -> bool:
     """Whether a value is cast to the dtype of an input, which in the oracle is float64."""
     casts = [node for node in op.nodes if isinstance(node, Cast)]
     return any(set(cast.dtype.of) & {tensor.name for tensor in op.inputs} for cast in casts)
+
+
+def reads_floats(op: Op) -> bool:
+    return any({*tensor.type.dtypes} & {*FLOATS} for tensor in op.inputs)
 
 
 def rounds_to_float32(op: Op) -> bool:
