@@ -1,7 +1,7 @@
 """How each primitive reduction is computed: over a full row at once, or iteratively along it.
 
-Step by step, every lane of a tile keeps a state of its own; the states are merged along the
-columns at the end. Merged states can be merged again, which is what a split reduction does.
+In a loop, every lane of a tile has a state of its own; the states are merged along the columns at the end. Merged
+states can be merged again, as in a split reduction.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from ..nest.ir import Accumulate, Let, Line
 from ..nest.values import Expr, Term, V, expr, runtime, tl
 from ..passes.exponentials import maximum_of
 
-# What a masked lane must hold for a reduction not to see it.
+# The value of masked lanes that leaves a reduction unchanged.
 IDENTITY = {
     "sum": 0,
     "mean": 0,
@@ -32,10 +32,10 @@ IDENTITY = {
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """A number that every lane carries along a row: what it starts from, and in which dtype.
+    """An accumulator that every lane carries along a row, with its initial value `identity` and its dtype.
 
-    `start` spells the start where it is not the same for all lanes; `lanes` is their number in a row, and `rows`
-    that of the rows that differ, "" where there are none.
+    `start` is the initial tile if lanes differ. `lanes` and `rows` are the lengths of the tile; `rows` is "" without
+    rows.
     """
 
     name: str
@@ -57,12 +57,11 @@ class State:
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """A reduction along a row: its states (the value's own name among them), how a tile is accumulated
-    in, how the lanes are merged, and what turns the merged states into the value.
+    """An iterative reduction along a row: its states (one has the value's own name), the `step` that accumulates a
+    tile, the `merge` of lanes, and the lines that `finish` the value from merged states.
 
-    `lanes` are what the merge of lanes has to know besides the states, and `partials` the same of the
-    chunks of a split row; `counts` says that both are numbers of columns. `inner` are states of lanes that are no more
-    once those are merged.
+    `lanes` are lines that the merge of lanes needs, and `partials` those for merging chunks of a split row; with
+    `counts`, both count columns. `inner` are states that are not needed after lanes are merged.
     """
 
     states: tuple[State, ...]
@@ -85,7 +84,7 @@ class Running:
 
     @property
     def result(self) -> tuple[Line, ...]:
-        """The value of the merged states: on the line of the merge, where it is an expression of that alone."""
+        """The lines from the merge to the value: a single one if both assign only the same name."""
         match self.merge, self.finish:
             case [Let(name=name, value=merge)], [Let(name=same, value=value)] if name == same:
                 return (Let(name, value.with_names({name: merge})),)
@@ -94,14 +93,14 @@ class Running:
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """The columns that a kernel reduces: what it calls the first of them, and how many there are."""
+    """The columns that a kernel reduces: the names of the first and of their count."""
 
     first: str
     count: str
 
     @property
     def iteration(self) -> Expr:
-        """Which iteration of the loop along them it is, from 1."""
+        """The number of the iteration of the loop along them, counted from 1."""
         walked = V.start if self.first == "0" else V.start - self.first
         return walked // V.BLOCK_N + 1
 
@@ -116,7 +115,7 @@ class Accumulator:
 
     dtype: str  # "tl.float32", "COMPUTE", "tl.int64"
     kind: str  # "float", "int" or "any"
-    rows: str = "BLOCK_M"  # how many rows differ in them: "1" where what is reduced varies along the columns alone
+    rows: str = "BLOCK_M"  # length along rows: "1" if the argument varies along the columns only
     span: Span = ROW
 
     @property
@@ -139,7 +138,7 @@ class Accumulator:
 
 
 def masked(kind: str, accumulator: Accumulator, x: Expr) -> Expr:
-    """What is reduced, the identity in lanes past the columns."""
+    """The argument of a reduction, with the identity in lanes past the columns."""
     match kind:
         case "any":
             return V.col_mask & x
@@ -160,7 +159,7 @@ FLAG = "tl.int32"  # A boolean carried along a loop is slower by a fifth.
 
 
 def merged(kind: str, accumulator: Accumulator, plain_max: bool, x: Expr, axis: int = 1) -> Expr:
-    """The lanes of a tile, or of a state that each of them has, taken together."""
+    """The reduction over the lanes of a tile, or of a state."""
     rows = {"axis": axis, "keep_dims": True}
     match kind:
         case "prod":
@@ -171,7 +170,7 @@ def merged(kind: str, accumulator: Accumulator, plain_max: bool, x: Expr, axis: 
 
 
 def finished(node: Reduce, accumulator: Accumulator, x: Expr) -> Expr:
-    """The value of a reduction, of what its lanes come to together."""
+    """The value of a reduction from the result `x` of merging its lanes."""
     match node.kind:
         case "mean":
             return x / accumulator.count
@@ -183,7 +182,7 @@ def finished(node: Reduce, accumulator: Accumulator, x: Expr) -> Expr:
 
 
 def running(value: Value, accumulator: Accumulator, plain_max: bool, mean_of_var: str = "") -> Running:
-    """The states of a reduction along the columns, named after its value; the mean of a variance may have a name."""
+    """The states of a reduction along the columns, named after its value; `mean_of_var` may name a variance's mean."""
     assert isinstance(value.node, Reduce)
     node, name, kind = value.node, value.name, value.node.kind
     identity = accumulator.identity(kind)
@@ -237,9 +236,9 @@ _VECTORS = V.BLOCK_N // V.VECTOR
 
 
 def running_sum(value: Value, accumulator: Accumulator) -> Running:
-    """The state of a sum, or mean, of so many terms that the rounding errors are accumulated too (Kahan).
+    """The states of a long sum or mean, which also accumulates its rounding errors (Kahan).
 
-    Neighbouring columns share a state, so that all of this takes no more registers than a plain sum.
+    Neighbouring columns share a state, so that this takes no more registers than a plain sum.
     """
     plain = running(value, accumulator, False)
     name, lost, lanes, zero = value.name, f"{value.name}_lost", _VECTORS, expr(0.0)
@@ -253,7 +252,7 @@ def running_sum(value: Value, accumulator: Accumulator) -> Running:
 
 
 def _degrees(node: Reduce, accumulator: Accumulator) -> Expr:
-    """What a variance divides by; as in torch never below 0, so that no elements give NaN."""
+    """The divisor of a variance; as in torch never below 0, so that no elements give NaN."""
     if not node.correction:
         return V[accumulator.count]
     whole = int(node.correction)
@@ -263,8 +262,8 @@ def _degrees(node: Reduce, accumulator: Accumulator) -> Expr:
 def running_exp(largest: Value, total: Value, accumulator: Accumulator, finite: bool) -> Running:
     """The states of a maximum and of the sum of exp(x - maximum), in one pass.
 
-    `finite` tells that the sum takes an infinite maximum for 0. Neighbouring columns share a state: that of a lane
-    has to be multiplied by an exponential whenever it takes something in, and those would be as many as the summands.
+    If `finite`, the sum subtracts 0 instead of an infinite maximum. Neighbouring columns share a state: each update
+    rescales a state by an exponential, and with a state per column these would be as many as the summands.
     """
     both, names = f"{largest.name}, {total.name}", (largest.name, total.name)
     states = (
@@ -281,10 +280,10 @@ def running_exp(largest: Value, total: Value, accumulator: Accumulator, finite: 
 def padding_value(
     op: Op, node: Node, cols: tuple[str, ...], other: float, is_masked: Callable[[Call], bool] = lambda _: False
 ) -> str:
-    """What a masked lane holds where loads give `other` there: "0", "-inf", or "?" if unknown.
+    """The value of a node in masked lanes if loads give `other` there: "0", "-inf", or "?" if unknown.
 
-    "row" is a number that is the same for the entire row, of which nothing is known. `is_masked` tells whether a
-    `where` is a masked load, which gives the other number there.
+    "row" is an unknown value that is uniform in the row. `is_masked` says whether a `where` is a masked load, which
+    gives its constant in masked lanes.
     """
     if not set(node.axes) & set(cols):
         return "0" if isinstance(node, Constant) and node.value == 0 else "row"
@@ -305,7 +304,7 @@ def padding_value(
 
 
 def _padding_value_of(op: Op, call: Call, lanes: list[str]) -> str:
-    """What a call makes of masked lanes. Rows and params may be infinite, which makes NaN of 0 and of -inf."""
+    """The value of a call in masked lanes. Rows and params may be infinite, which makes NaN from 0 and from -inf."""
     function, args = call.function, call.args
     if function in _OF_ZEROS and set(lanes) == {"0"}:
         return "0"

@@ -23,7 +23,7 @@ from .positions import MEMBER, PART, PART_BACKWARDS, ROWS, STAGES, STEP, along_c
 from .tile import Tensor, Tile, loads
 from .views import Argument, Kernel, Pass
 
-Further = tuple[Sequence[Argument], Sequence[Argument]]  # arguments before and behind the pointers to tensors
+Further = tuple[Sequence[Argument], Sequence[Argument]]  # arguments before and after the pointers to tensors
 NONE: Further = ((), ())
 BLOCKS = ("BLOCK_M", "BLOCK_N", "INDEX")
 # The tiles of kernels that loop along rows.
@@ -36,9 +36,9 @@ _BLOCKS_ALONG_ROWS = {
 
 @dataclass(frozen=True, slots=True)
 class Assembler:
-    """Builds the kernels of one operator over one space. An argument exists where a line uses it.
+    """Builds the kernels of one operator over one space. An argument exists if a line uses it.
 
-    With `grouped` the strides of tensors of rows and columns come first, then of those of columns, then of rows.
+    If `grouped`, strides come in the order of tensors of rows and columns, of columns only, of rows only.
     """
 
     tile: Tile
@@ -56,7 +56,7 @@ class Assembler:
     def lowering(
         self, reduce: Callable[[Any, Lowering], Expr] | None = None, kind: type[Lowering] = Lowering
     ) -> Lowering:
-        """How nodes become expressions of its kernels."""
+        """The lowering of nodes to expressions of its kernels."""
         tile = self.tile
         own = tile.index, tile.size, tile.load
         return kind(tile.op, tile.compute, *own, self.choices, reduce, guarded=tile.guarded)
@@ -64,8 +64,8 @@ class Assembler:
     def inputs_of(
         self, values: Iterable[Value], rows: bool | None = None, cols: bool | None = None, window: bool | None = None
     ) -> list[Input]:
-        """The inputs that some values are of, where it is told only those that step along rows or do not, along columns
-        or not, and along what each element goes through.
+        """The inputs that values load. `rows`, `cols` and `window`, unless None, select inputs that do or do not vary
+        along rows, along columns, and along the window that each element iterates over.
         """
         names = {load.name for load in loads(v.node for v in values if self.choices.is_needed(v.name))}
         found = []
@@ -84,8 +84,8 @@ class Assembler:
         first: Expr | None = None,
         window: bool | None = None,
     ) -> list[Line]:
-        """The loads that some values need, of such inputs; in a loop along the columns, `first` is the first of a
-        block.
+        """The loads of inputs that values need, selected as by `inputs_of`; `first` is the first column of a block in a
+        loop along columns.
         """
         lines: list[Line] = []
         for tensor in self.inputs_of(values, rows, cols, window):
@@ -105,7 +105,7 @@ class Assembler:
         return runtime.aligned(V.n_cols, V.ALIGN) if self.tile.aligned else V.n_cols
 
     def walked(self, walk: Pass, part: bool = False) -> Nest:
-        """The loop of a walk, under the `if` of what all that it does depends on."""
+        """The loop of a pass, inside an `if` of the conditions that all of its body depends on."""
         path = shared_path([line.path for line in walk.body])
         count = len(path)
         inside = next((n for n, line in enumerate(walk.after) if line.path[:count] != path), len(walk.after))
@@ -128,19 +128,19 @@ class Assembler:
         blocks: tuple[str, ...] = BLOCKS,
         further: Further = NONE,
     ) -> Kernel:
-        """A kernel that knows its positions by `walks`, finds what it reads, and does what is in the nests. Its
-        arguments are what all of these read, with `further` ones before and behind the pointers to tensors.
+        """A kernel that computes its positions by `walks`, then what `nests` need of `setup`, then `nests`. Its
+        arguments are the names that these read, with `further` ones before and after the pointers to tensors.
         """
         inside = tuple(one for nest in nests for one in nested(nest))
         return self.made(suffix, doc, (*walks, *self.needed(setup, inside), *inside), blocks, further)
 
     def needed(self, setup: list[Line], inside: Nest) -> list[Line]:
-        """What a nest needs before it, params and rows in memory among it."""
+        """The lines that a nest needs before it: casts of params, positions of rows, and lines of `setup`."""
         casts = param_casts(self.tile.op, self.tile.compute)
         return [*needed_by(inside, [*casts, *self.tile.row_decode(), *nested(setup)])]
 
     def made(self, suffix: str, doc: str, body: Nest, blocks: tuple[str, ...], further: Further = NONE) -> Kernel:
-        """A kernel that takes what its body reads."""
+        """A kernel whose arguments are the names that its body reads."""
         others, constexprs = [*self.sizes(), *self.strides()], ("VECTOR", "UNIFORM", "ALIGN")
         found = kernel_of(self.tile.op, self.tile.compute, self.tensors(), body, further, others, constexprs)
         return replace(found, name=f"{self.tile.op.name}_{suffix}", doc=doc, blocks=blocks)
@@ -154,7 +154,7 @@ class Assembler:
         stores: Sequence[Any],
         further: Further = NONE,
     ) -> Kernel:
-        """A kernel that goes along a part of the columns."""
+        """A kernel that iterates over one chunk of the columns."""
         part = (BLANK, *(PART_BACKWARDS if walk.backwards else PART), *self.walked(walk, part=True))
         return self.kernel(suffix, doc, setup, part, stores, further=further)
 
@@ -167,8 +167,8 @@ class Assembler:
         after: Sequence[Line] = (),
         further: Further = NONE,
     ) -> Kernel:
-        """A kernel that loops along rows, in stages where CTAs share these: it reads a row two steps ahead of its use,
-        reduces it one step ahead. Params come before the loop, what finds a row in memory before what reads it.
+        """A kernel that loops over rows, in stages if CTAs share rows: it loads a row two steps ahead of its use, and
+        reduces it one step ahead. Casts of params precede the loop, pointers to rows the lines that read them.
         """
         before, after = nested(before), nested(after)
         stages = [nested(stage) for stage in stages]
@@ -181,7 +181,7 @@ class Assembler:
         return self.made(suffix, doc, body, _BLOCKS_ALONG_ROWS[suffix], further)
 
     def cols_of(self, suffix: str) -> Nest:
-        """The columns of a program that loops along rows: all, those of a tile, or those of a CTA."""
+        """The columns of a program that loops over rows: all columns, or those in its tile, or in its CTA."""
         if suffix == "cooperative_kernel":
             return (MEMBER, *cols_from(V.member.to("INDEX") * V.BLOCK_N, self.end))
         is_tile = suffix == "tiles_kernel"
@@ -192,7 +192,7 @@ class Assembler:
         return [*map(self.tile.tensor, self.tile.op.inputs), *map(self.tile.result, self.tile.op.results)]
 
     def sizes(self) -> list[Argument]:
-        """The lengths of rows and columns, of the dimensions that these are made of, and of axes."""
+        """The arguments for lengths of rows and columns, of the dimensions that these fold, and of axes."""
         space, size_name = self.tile.space, self.tile.size_name
         values = {size_name(axis): length_of((axis,)) for axis in self.tile.op.axes}
         for group, dims in (("col", space.cols), ("row", space.rows)):
@@ -203,7 +203,7 @@ class Assembler:
         return [Argument(name, values[name]) for name in names if name.isidentifier()]
 
     def strides(self) -> list[Argument]:
-        """Those of each tensor along rows, columns, and axes along which it is read at computed positions."""
+        """The arguments for strides of each tensor along rows, columns, and axes read at computed positions."""
         found: list[Argument] = []
         tensors, space = self.tensors(), self.tile.space
         if self.grouped:
@@ -234,7 +234,7 @@ def kernel_of(
     others: Iterable[Argument],
     constexprs: Iterable[str],
 ) -> Kernel:
-    """A kernel that takes what its body reads of tensors, others, params and constants, and all that is further."""
+    """A kernel whose arguments are `further` ones and tensors, `others`, params and constexprs that its body reads."""
     body = without_dead_code(body)
     names = names_of(body)
     pointers = (Argument(one.pointer, V[one.name]) for one in tensors)
@@ -256,7 +256,7 @@ def kernel_of(
 
 
 def stored(op: Op, result: Result) -> Expr:
-    """A result in the dtype that it is stored in, where the store itself does not see to that."""
+    """A result, cast to its stored dtype if the store itself would not convert it correctly (booleans, float8)."""
     kinds = (result.dtype.kind, result.node.dtype.kind)
     bools = kinds != ("bool", "bool") and (kinds[0] in ("any", "bool") or kinds[1] == "bool")
     return converted(op, result) if bools or is_float8(op, result.dtype) else V[result.output.name]
@@ -270,8 +270,8 @@ def converted(op: Op, result: Result) -> Expr:
 
 
 def param_casts(op: Op, compute: Compute) -> list[Line]:
-    """Float params come as float64 where the kernel may compute in it, others in what Triton finds enough. Where it may
-    compute in integers, float params are compared and cast alone, and would be cut off.
+    """Casts of scalars: wide integers to int64, and floats to COMPUTE if that is float32 or float64. If COMPUTE may be
+    an integer dtype, float params are only compared and cast themselves: it would truncate them.
     """
     casts = dict.fromkeys(sorted(integers_of(op).wide, key=shown), "tl.int64")
     if compute.mode == "float":
@@ -281,6 +281,6 @@ def param_casts(op: Op, compute: Compute) -> list[Line]:
 
 
 def param_arguments(op: Op, compute: Compute) -> list[Argument]:
-    """The scalars among the params, and those that the host computes of them."""
+    """The arguments for scalar params, and for the scalars that the host computes from them."""
     wide = {name for name, kind in passed_scalars(op).items() if kind == "float" and compute.constexpr}
     return [Argument(f"{name}: tl.float64" if name in wide else name, V[name]) for name in passed_scalars(op)]

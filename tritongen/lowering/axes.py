@@ -1,4 +1,4 @@
-"""How the host spells the axes of tensors, of which `...` stands for any number."""
+"""Host expressions for the axes of tensors, where `...` stands for any number of axes."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ def length_of(axes: Sequence[str]) -> Expr:
 
 
 def stride(name: str, place: int, optional: bool) -> Expr:
-    """The stride of a tensor along an axis, 0 of one that is left out."""
+    """The stride of a tensor along an axis, 0 if an optional tensor is absent."""
     return tensors.stride(name, place) if optional else V[name].method("stride", place)
 
 
 def ones(axes: Sequence[str], one: int = 1) -> tuple[Term, ...]:
-    """A one for each axis, or another number."""
+    """The integer `one` for each axis."""
     return tuple((expr((one,)) * N_BATCH).each if axis == BATCH else one for axis in axes)
 
 
 def places(axes: tuple[str, ...], wanted: list[str]) -> list[Term]:
-    """The positions of some axes, of which one may stand for any number: those behind it count from the end."""
+    """The dimensions of `wanted` axes in a tensor with `axes`; those after `...` count from the end."""
     many = axes.index(BATCH) if BATCH in axes else len(axes)
     every = (many, expr(many) + N_BATCH) if many else (N_BATCH,)
     found = {axis: at if at < many else at - len(axes) for at, axis in enumerate(axes)}
@@ -41,7 +41,7 @@ def places(axes: tuple[str, ...], wanted: list[str]) -> list[Term]:
 
 
 def with_dims(value: Expr, axes: Sequence[str], own: Sequence[str]) -> Expr:
-    """A tensor with a dimension of length 1 for each of some axes that is not its own."""
+    """A tensor with a dimension of length 1 for each of `axes` that is not in `own`."""
     every = slice(None)
     return value[tuple(ast.Constant(...) if axis == BATCH else every if axis in own else None for axis in axes)]
 

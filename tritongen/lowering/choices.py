@@ -1,6 +1,6 @@
-"""What the params of an operator decide when a kernel is compiled: under which conditions each of its values is needed.
+"""The conditions on params, decided at compile time, under which each value of an operator is needed.
 
-What only one side of `a if flag else b` is made of is computed, saved and refused for that side alone.
+Values that only one side of `a if flag else b` needs are computed, saved and refused for that side alone.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from ..nest.conditions import implies, is_condition, shared_path, without_implie
 
 @dataclass(frozen=True)
 class Choices:
-    """Of an operator. Values and inputs are needed on some paths, of which any will do."""
+    """The paths of an operator on which values and inputs are needed; any of its paths suffices."""
 
     op: Op
     paths: dict[str, tuple[Path, ...]] = field(init=False)  # of the values
@@ -26,26 +26,26 @@ class Choices:
             for name in _names(result.node, Ref):
                 found.setdefault(name, []).extend(result.paths)
         for value in reversed(self.op.values):
-            # What nothing refers to is summed over rows beside what is stored.
+            # A value without references is summed over rows, in addition to what is stored.
             mine = found[value.name] = simplified(found.get(value.name, [*ALWAYS]))
             for name, path in _uses(value.node, Ref):
                 found.setdefault(name, []).extend(both for way in mine if (both := joined(way, path)) is not None)
         object.__setattr__(self, "paths", {name: tuple(paths) for name, paths in found.items()})
 
     def of(self, *names: str) -> Path:
-        """What has to hold for any of some values to be needed."""
+        """The condition under which any of some values is needed."""
         return condition(simplified([path for name in names for path in self.paths.get(name, ALWAYS)]))
 
     def is_needed(self, name: str) -> bool:
-        """Whether a value is needed at all: not what contradicting conditions lead to."""
+        """Whether a value is needed at all: not if it only has paths with contradicting conditions."""
         return bool(self.paths.get(name, ALWAYS))
 
     def reading(self, name: str, values: Iterable[Value]) -> Path:
-        """What has to hold for some values to read an input."""
+        """The condition under which some values read an input."""
         return condition(self.reading_paths(name, values))
 
     def reading_paths(self, name: str, values: Iterable[Value], gathered: bool = False) -> tuple[Path, ...]:
-        """The paths on which some values read an input; elements that are `gathered`, too, if that is asked for."""
+        """The paths on which some values read an input; with `gathered`, also at computed positions."""
         found = [
             both
             for value in values
@@ -64,7 +64,7 @@ class Choices:
 def _uses(
     node: Node, kind: type[Ref] | type[Load], path: Path = (), gathered: bool = False
 ) -> Iterator[tuple[str, Path]]:
-    """The names of some kind that a node is made of, each with the path to it."""
+    """The names in nodes of some kind inside a node, each with the path to it."""
     if isinstance(node, kind) and (gathered or not getattr(node, "at", ())):
         yield node.name, path
     if isinstance(node, Choose) and is_condition(node.condition):
@@ -82,7 +82,7 @@ def _names(node: Node, kind: type[Ref] | type[Load]) -> list[str]:
 
 
 def joined(path: Path, more: Path) -> Path | None:
-    """Both paths as one, None where they contradict one another."""
+    """Both paths as one; None if they contradict each other."""
     for test, holds in more:
         if (test, not holds) in path:
             return None
@@ -91,7 +91,7 @@ def joined(path: Path, more: Path) -> Path | None:
 
 
 def simplified(paths: Sequence[Path]) -> list[Path]:
-    """The paths without those that others cover, and as one what is needed whether or not a condition holds."""
+    """The paths without those that others cover; pairs that differ only in whether a condition holds become one."""
     left = list({frozenset(path): path for path in reversed(paths)}.values())[::-1]
     left = [path for n, path in enumerate(left) if not any(_covers(other, path, m < n) for m, other in enumerate(left))]
     for one, other in product(left, left):
@@ -107,7 +107,7 @@ def simplified(paths: Sequence[Path]) -> list[Path]:
 
 
 def _either_way(one: Path, other: Path) -> Path | None:
-    """What two paths have in common that differ in whether one condition holds; None for others."""
+    """The common conditions of two paths that differ only in whether one condition holds; None for other pairs."""
     different = [test for test, _ in set(one) ^ set(other)]
     if len(different) != 2 or len(one) != len(other) or different[0] != different[1]:
         return None
@@ -115,13 +115,13 @@ def _either_way(one: Path, other: Path) -> Path | None:
 
 
 def _covers(path: Path, other: Path, is_before: bool) -> bool:
-    """Whether a path is taken wherever another is; of two that are the same, the shorter or the first."""
+    """Whether a path is taken wherever another is; of two equivalent paths, the shorter or first covers the other."""
     first = (len(path), not is_before) < (len(other), is_before)
     return path != other and implies(other, path) and (first or not implies(path, other))
 
 
 def condition(paths: Sequence[Path]) -> Path:
-    """Some paths as one: what they begin with in common, and then any of the rest."""
+    """Some paths as one: their common prefix, and then any of the rest."""
     if len(paths) < 2:
         return paths[0] if paths else ()
     shared = shared_path(paths)

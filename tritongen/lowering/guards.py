@@ -1,4 +1,4 @@
-"""Elements that a condition chooses, 0 or 1 elsewhere: one masked load instead of a load and a `where`."""
+"""Elements that a condition selects, 0 or 1 elsewhere: one masked load instead of a load and a `where`."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from ..nest.values import Expr
 from ..passes.exponentials import resolve
 from ..passes.masks.tiles import conjuncts
 
-# What every dtype has, which a load gives for elements that it does not read.
+# Values that every dtype has, so that a load can give them for masked elements.
 EVERYWHERE = (0, 1)
 
 
 @dataclass(frozen=True, slots=True)
 class Guard:
-    """The conditions that all hold where an element is read, and the number that stands for it elsewhere.
+    """The conditions that must all hold for an element to be read, and the value `otherwise`.
 
     `conditions` are expressions of the kernel, each with the axes along which it varies. `comparisons` are the
-    comparisons that they are made of, of which the bounds of positions may be some.
+    comparisons in them, which may include the bounds checks of positions.
     """
 
     read: Load
@@ -29,7 +29,7 @@ class Guard:
 
 
 def guard_of(op: Op, node: Call, lowered: Callable[[Node], Expr]) -> Guard | None:
-    """Of a `where` that chooses a taken element; None for others."""
+    """The guard of a `where` that selects a gathered element or a constant; None for other calls."""
     if node.function != "where":
         return None
     condition, read, other = node.args

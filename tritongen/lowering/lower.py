@@ -55,10 +55,9 @@ LONGEST = 100  # characters of a comment
 class Compute:
     """The dtype that a kernel computes in.
 
-    `text` is how the kernel spells it; `of` are the inputs that decide it where it is a parameter
-    of the kernel, and `mode` how: "float" (float64 if any of them is or `in_float64`, else float32) or "promote"
-    (their promotion, widened: half to float32; with `wide`, integers to int64; with `counts`,
-    booleans to int64, since the math counts with them).
+    `text` is the kernel's spelling. If it is an argument of the kernel, the inputs `of` determine it, by `mode`:
+    "float" (float64 if any of them is or `in_float64`, else float32) or "promote" (their promotion, widened: half to
+    float32; with `wide`, integers to int64; with `counts`, booleans to int64, since the math counts with them).
     """
 
     text: str
@@ -94,7 +93,7 @@ def compute_of(op: Op) -> Compute:
 
 
 def _promoted(nodes: Sequence[Node], inputs: list[Input], floats: list[Input]) -> Compute | None:
-    """The computation of what may be no float; None where its dtype is that of floats all the same."""
+    """The dtype of math that may have no floats; None if that is decided by float inputs all the same."""
     others = tuple(tensor.name for tensor in inputs if tensor.type.dtypes != ("bool",))
     mixed = [tensor for tensor in floats if not {*tensor.type.dtypes} <= {*FLOATS}]
     if mixed or any(tensor.type.joins_bools for tensor in inputs):
@@ -107,15 +106,15 @@ def _promoted(nodes: Sequence[Node], inputs: list[Input], floats: list[Input]) -
 
 
 def _computed_with(op: Op) -> list[Input]:
-    """The inputs that are computed with, and do not tell positions alone; of positions alone, all."""
+    """The inputs that are computed with, not only used as positions; all inputs if the math loads none."""
     positions = [n for node in op.nodes if isinstance(node, Load) for _, at in node.at for n in walk(at)]
     data = {node.name for node in op.nodes if isinstance(node, Load) and node not in positions}
-    # A step of positions alone computes in the dtype that it gets.
+    # A step that loads nothing computes in the dtype that it is given.
     return [tensor for tensor in op.inputs if tensor.name in data or not (data or positions)]
 
 
 def counts(nodes: Iterable[Node]) -> bool:
-    """Whether integers of the spec meet what may be booleans, in more than a choice of 0 or 1."""
+    """Whether integers of the spec meet possible booleans, other than by a `where` between 0 and 1."""
 
     def small(node: Node) -> bool:
         return not node.dtype.weak or (isinstance(node, Constant) and node.value in (0, 1))
@@ -130,12 +129,12 @@ def counts(nodes: Iterable[Node]) -> bool:
 
 @dataclass
 class Lowering:
-    """Turns nodes into expressions for one kernel. Names maps what the kernel calls things.
+    """Lowers nodes to expressions of one kernel.
 
-    `index` spells the position along an axis, `size` the length of axes, `load` an element of an input, `guarded` one
-    that a condition keeps within bounds (None if it does not, or the kernel reads all alike), `dtype_of` its dtype;
-    each kernel brings its own. Lines that an expression needs before it, where a function uses an argument twice,
-    collect in `pending`, and stand where `path` is taken.
+    Each kernel provides `index` for the position along an axis, `size` for the length of axes, `load` for an element of
+    an input, `guarded` for one that a condition keeps within bounds (None if it does not, or the kernel loads all
+    alike), and `dtype_of` for its dtype. Lines that an expression needs before it, such as an argument that a function
+    uses twice, collect in `pending`, and run where `path` is taken.
     """
 
     op: Op
@@ -158,7 +157,7 @@ class Lowering:
         self.scalar_types = ScalarTypes(self.op, self.compute.text, self.compute.is_double)
 
     def line(self, value: Value, comment: bool = True) -> list[Line]:
-        """The assignment of one value, and what must stand before it, where the value is needed, if it is at all."""
+        """The assignment of a value and the lines that it needs, on the path on which it is needed; [] if on none."""
         if not self.choices.is_needed(value.name):
             return []
         self.begin(value.name)
@@ -166,7 +165,7 @@ class Lowering:
         return self.finished(value, comment)
 
     def finished(self, value: Value, comment: bool = True) -> list[Line]:
-        """The lines that a value took since it was begun, with what it is above the first."""
+        """The lines of a value since `begin`, with its source as a comment above the first."""
         lines, self.pending = self.pending, []
         source = f"{value.name} = {value.source}" if value.source and comment else ""
         if len(shown(source)) > LONGEST:  # The line below says the same, on several lines.
@@ -177,7 +176,7 @@ class Lowering:
         return lines
 
     def begin(self, name: str, path: Path | None = None) -> None:
-        """What is lowered next is for a value of this name, which is needed on a path, else on its own."""
+        """Begins lowering the value `name`, which is needed on `path`, or if that is None, on its own path."""
         self.target, self.pending = name, []
         self.path = self.choices.of(name) if path is None else path
 
@@ -188,18 +187,18 @@ class Lowering:
                     if is_taken:
                         self.assign(value, side)
             return
-        # A number that gets a name is a tensor to Triton; one that varies is exact until it is computed with.
+        # A named scalar is a tensor to Triton; a value that varies is exact until it is computed with.
         expression = self.expression(node) if value.node.axes else self.operand(node)
         if expression != V[value.name]:  # Else the host computes it.
             self.put(Let(value.name, expression))
 
     def put(self, *lines: Line) -> None:
-        """Lines that stand before what is lowered next."""
+        """Adds lines that run before whatever is lowered next."""
         self.pending += under(self.path, lines)
 
     @contextmanager
     def under(self, condition: Node, holds: bool) -> Iterator[bool]:
-        """Lowers one side of a choice. Yields whether that side may be taken where it stands."""
+        """Lowers one side of a choice. Yields whether the current path allows that side."""
         path = self.path
         if (condition, holds) not in path:
             self.path = (*path, (condition, holds))
@@ -239,7 +238,7 @@ class Lowering:
                 raise AssertionError(f"nothing lowers {type(node).__name__}")
 
     def choose(self, node: Choose, lowered: Callable[[Node], Expr]) -> Expr:
-        """A choice, or the one side of it that is taken where it stands."""
+        """A choice, or only the side that the current path allows."""
         if not is_condition(node.condition):
             return either(self.expression(node.condition), lowered(node.then), lowered(node.other))
         sides = []
@@ -264,15 +263,15 @@ class Lowering:
         if arg.dtype.kind != "float":
             inner = inner.to(compute)
         if spelled == compute or leaf not in {*inputs, *FLOATS}:
-            return inner  # Nothing tells the dtype of an input that a gradient does not read: its value is not rounded.
-        # Rounded to the dtype; arithmetic goes on in the computing one.
+            return inner  # The dtype of an input that a gradient does not read is unknown: its value is not rounded.
+        # Rounded to the dtype; arithmetic goes on in the compute dtype.
         return inner.to(spelled, compute)
 
     def call(self, node: Call) -> Expr:
         return self.read_where(node) or self.applied(node)
 
     def read_where(self, node: Call) -> Expr | None:
-        """A choice of an element or a number as one masked load; None if it is no such choice."""
+        """A `where` between an element and a constant as one masked load; None for any other."""
         before = [*self.pending]
         guard = guard_of(self.op, node, self.expression) if self.guarded else None
         read = self.guarded(guard, self) if self.guarded and guard else None
@@ -303,7 +302,7 @@ class Lowering:
         return Expr(tree)
 
     def typed(self, node: Call, place: int, kind: str, takes_tensor: bool, is_compared: bool) -> Expr:
-        """An argument of a call, in a dtype in which the function gives what torch's does."""
+        """An argument of a call, in a dtype for which the function gives the same as torch's."""
         row, given = FUNCTIONS[node.function], node.args[place]
         if place == self.scalar_types.to_type(row.accepts, node):
             return self.in_compute(given)
@@ -321,24 +320,24 @@ class Lowering:
         return self.wrapped(value, narrower) if narrower else value
 
     def wrapped(self, value: Expr, leaves: Sequence[str]) -> Expr:
-        """A number in the dtype to which integers promote, where it wraps around if it does not fit."""
+        """A constant in the dtype that integers promote to, in which it wraps around if it does not fit."""
         number = tl.full((), value, "tl.int64")
         if self.compute.mode == "promote":
             return number.to(self.compute.text)
         return number.to(self.spelled(leaves[0])) if len(leaves) == 1 else number
 
     def spelled(self, leaf: str) -> str:
-        """The dtype of an input, or one by name."""
+        """The kernel's spelling of a dtype: that `leaf` names, or of the input `leaf`."""
         return self.dtype_of(leaf) if leaf in {tensor.name for tensor in self.op.inputs} else f"tl.{leaf}"
 
     def dtype_of_number(self, node: Node, kind: str) -> str:
-        """The dtype of the tensor that a function takes in the place of a plain number."""
+        """The dtype of the tensor that a function takes in place of a plain scalar."""
         if kind == "float":
             return self.compute.text or "tl.float32"
         return "tl.int32" if self.integers.fits_int32(node) else "tl.int64"
 
     def element_types(self, dtype: Dtype) -> list[ast.expr]:
-        """The dtype in which the tensors that a value is made of came, if it is the same for all."""
+        """The element type of the inputs that a value is computed from, if it is the same for all; else []."""
         inputs = [tensor for tensor in self.op.inputs if tensor.name in dtype.leaves]
         kinds = {tensor.type.variable or tensor.name for tensor in inputs}
         if len(kinds) != 1 or len(inputs) != len(dtype.leaves):
@@ -346,11 +345,11 @@ class Lowering:
         return [expr(self.dtype_of(inputs[0].name)).tree]
 
     def operand(self, node: Node) -> Expr:
-        """What is reduced or has a name: floats in the dtype of the computation."""
+        """An expression to be reduced or named: floats are in the compute dtype, if that may be float64."""
         return self.in_compute(node) if self.compute.is_double and node.dtype.kind == "float" else self.expression(node)
 
     def in_compute(self, node: Node) -> Expr:
-        """A value in the dtype of the computation."""
+        """A value in the compute dtype."""
         if isinstance(node, Choose) and not self.scalar_types.is_typed(node):
             return self.choose(node, self.in_compute)
         return self.scalar_types.in_compute(node, self.expression(node))
@@ -367,7 +366,7 @@ class Lowering:
         return "int" if kinds & {"int", "any"} else "bool"
 
     def may_be_float(self, node: Node) -> bool:
-        """Whether a value of a dtype that a call tells may be a float."""
+        """Whether a value whose dtype is known only at run time may be a float."""
         known = {tensor.name: tensor.type for tensor in self.op.inputs}
         if node.dtype.kind != "any":
             return False
@@ -389,10 +388,10 @@ class Lowering:
 
     def to_compute(self, value: Expr, node: Node) -> Expr:
         if node.dtype.kind == "any" or isinstance(node, Scalar):
-            return value  # A load of any dtype is in the computing dtype already.
+            return value  # A load of any dtype is in the compute dtype already.
         if all(isinstance(part, Size | Constant | Scalar | Call) for part in walk(node)):
-            return value  # Of lengths alone: a number, which Triton may know when it compiles.
-        return value.to(self.compute.text or "tl.float32")  # Integers alone have no such dtype.
+            return value  # A scalar of lengths alone, which may be a compile-time constant of Triton.
+        return value.to(self.compute.text or "tl.float32")  # Math of integers alone has no compute dtype.
 
     def hoist(self, name: str, value: Expr) -> Expr:
         for line in self.pending:
@@ -404,7 +403,7 @@ class Lowering:
         return V[new]
 
     def optional(self, tensor: Input, value: Access, otherwise: Term) -> Expr:
-        """What is read of an optional input, under a name."""
+        """The name of an optional input's loaded value, which is `otherwise` if the input is absent."""
         wanted = self.new_name(tensor.name)
         self.put(*if_given(tensor, wanted, value, otherwise))
         return V[wanted]

@@ -1,4 +1,4 @@
-"""Where a program of a kernel over rows and columns is, and how it goes along them."""
+"""The positions of a program in kernels over rows and columns, and its loops over them."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ ROWS = (Positions(tl.program_id(0).to("INDEX") * "BLOCK_M", name="rows", block="
 TILE = Given("tile_mask", V.row_mask & V.col_mask)
 SPLIT_LANES = Positions(expr(0), name="splits", block="BLOCK_N", lanes=LANES)
 PARTS = (SPLIT_LANES, Given("tile_mask", V.row_mask & (V.splits < V.n_splits)))
-# The part of the columns that a program has, forwards and backwards.
+# The chunk of columns of a program, for loops forwards and backwards.
 _PART = (Let("split", tl.program_id(1)), Let("first", V.split.to("INDEX") * V.split_cols))
 PART = (*_PART, Let("end", tl.minimum(V.first + V.split_cols, V.n_cols)), BLANK)
 PART_BACKWARDS = (*_PART, Let("length", tl.minimum(V.split_cols, V.n_cols - V.first)))
 
-# A tile in which rows or columns are stepped along in iterations, and how the loop along rows begins.
+# The rows of an iteration that exist, and the beginning of a loop over rows.
 _IS_ROW = (V.rows >= 0) & (V.rows < V.n_rows)
 STEP = (*rows_from(V.start), TILE)
 # Where CTAs share rows: the tiles two iterations ahead, one ahead, and now.
@@ -57,7 +57,7 @@ MEMBER = Let("group, member", expr((_PROGRAM // V.CTAS_PER_ROW, _PROGRAM % V.CTA
 
 
 def along_rows(suffix: str, body: Nest) -> Nest:
-    """The loop of a kernel along rows, by the number of programs."""
+    """The loop of a kernel over rows, strided by the number of programs."""
     if suffix == "cooperative_kernel":
         step = Let("step", tl.num_programs(0) // V.CTAS_PER_ROW * V.BLOCK_M)
         every = runtime.range(V.group * V.BLOCK_M - 2 * V.step, V.n_rows, V.step)
@@ -68,7 +68,7 @@ def along_rows(suffix: str, body: Nest) -> Nest:
 
 
 def along_cols(body: Nest, end: Term, part: bool, backwards: bool) -> Nest:
-    """The loop along all columns, or the part of a program, block by block."""
+    """The loop over all columns, or over the chunk of a program, block by block."""
     length = V.length if part else V.n_cols
     span = (0, length) if backwards or not part else (V.first, V.end)
     start = V.last - V.start if backwards else V.start
@@ -80,9 +80,7 @@ def along_cols(body: Nest, end: Term, part: bool, backwards: bool) -> Nest:
 
 
 def rows_by_cols(end: Term, separate: bool = False, cols: str = "cols") -> Nest:
-    """A tile of rows by columns to each program, with separate masks of rows and columns where these are read
-    `separate`.
-    """
+    """One tile of rows by columns per program; with `separate`, rows and columns have masks of their own, too."""
     found = Let(f"rows, {cols}", runtime.rows_and_cols(V.n_cols, V.BLOCK_M, V.BLOCK_N, V.INDEX))
     before_end = V.cols < end
     if not separate:
@@ -91,7 +89,7 @@ def rows_by_cols(end: Term, separate: bool = False, cols: str = "cols") -> Nest:
 
 
 def block(name: str) -> Nest:
-    """A run of elements to each program."""
+    """One block of contiguous positions per program."""
     return (Let("start", tl.program_id(0).to("INDEX") * V.BLOCK), Positions(V.start, name=name, block="BLOCK"))
 
 

@@ -1,6 +1,6 @@
-"""Which dtype Triton gives a scalar or an integer, and where it must be cast to that of the computation.
+"""The dtypes that Triton gives scalars and integers, and where they must be cast to the compute dtype.
 
-To Triton a number is float32 wherever it meets no tensor of floats: too little for a kernel that may be in float64.
+To Triton a scalar is float32 unless it meets a tensor of floats: too narrow for a kernel that may compute in float64.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from ..spec.types import INTS
 class ScalarTypes:
     """The dtypes of an operator's scalars in a kernel that computes in `dtype`, as the kernel spells it.
 
-    `is_double` tells that this may be float64.
+    `is_double` says that `dtype` may be float64.
     """
 
     op: Op
@@ -28,13 +28,13 @@ class ScalarTypes:
     is_double: bool
 
     def is_number(self, node: Node) -> bool:
-        """Whether a value is made of constants, params and lengths alone, and of nothing that a kernel reads."""
+        """Whether a value is computed from constants, params and lengths alone, and from nothing that is loaded."""
         nodes = list(walk(node))
         lines = [self.op.value(part.name).node for part in nodes if isinstance(part, Ref)]
         return not any(isinstance(part, Load | Index | Reduce) for part in nodes) and all(map(self.is_number, lines))
 
     def narrower_beside(self, node: Node, accepts: str, call: Call) -> tuple[str, ...]:
-        """What the integers promote from that a number meets, if that may not fit in theirs, which Triton refuses."""
+        """The dtype leaves of integers that a constant meets, if it may not fit, which Triton refuses; else ()."""
         if not (isinstance(node, Constant) and isinstance(node.value, int)):
             return ()
         number = int(node.value)
@@ -48,15 +48,15 @@ class ScalarTypes:
         return () if fits else tuple(leaves)
 
     def rounds(self, node: Node) -> bool:
-        """Whether Triton's float32 of a number would differ in a kernel that may be in float64."""
+        """Whether a constant would be rounded by Triton's float32 in a kernel that may compute in float64."""
         if not (isinstance(node, Constant) and isinstance(node.value, float)):
             return False
         return self.is_double and math.isfinite(node.value) and _float32(node.value) != node.value
 
     def to_type(self, accepts: str, node: Call) -> int | None:
-        """The place of the argument that must be given the dtype of the computation.
+        """The place of the argument that must be cast to the compute dtype; None if none has to be.
 
-        Triton computes in float32 what has only integers and scalars in it.
+        Triton computes in float32 if all operands are integers and scalars.
         """
         first = int(accepts == "where")
         values = node.args[first:]
@@ -68,7 +68,7 @@ class ScalarTypes:
         return max(places, key=lambda place: len(node.args[place].axes), default=None)
 
     def is_typed(self, node: Node) -> bool:
-        """Whether a value has the dtype of the computation, and not that of an integer or of a Triton scalar."""
+        """Whether a value has the compute dtype, not the dtype of an integer or of a Triton scalar."""
         match node:
             case Ref(name=name, axes=axes) if axes:
                 return self.is_typed(self.op.value(name).node)
@@ -81,7 +81,7 @@ class ScalarTypes:
         return node.dtype.kind in ("float", "any")
 
     def is_exact(self, node: Node) -> bool:
-        """Whether a value is a float that is exact in the dtype of a Triton scalar, or has the dtype anyway."""
+        """Whether a value is a constant that is exact as a Triton scalar, or has a float dtype."""
         match node:
             case Constant():
                 return not self.rounds(node)
@@ -90,13 +90,13 @@ class ScalarTypes:
         return node.dtype.kind == "float"
 
     def in_compute(self, node: Node, value: Expr) -> Expr:
-        """A node's `value` in the dtype of the computation."""
+        """A node's `value` in the compute dtype."""
         return value if self.is_typed(node) else self.converted(node, value, self.dtype)
 
     def converted(self, node: Node, value: Expr, dtype: str) -> Expr:
-        """A node's `value` in another dtype; what is of scalars alone may be a compile-time constant of Triton.
+        """A node's `value` in another dtype; a value of scalars alone may be a compile-time constant of Triton.
 
-        Triton's interpreter makes none of the dtypes of 16 bits, which those of inputs may be.
+        Triton's interpreter makes no constants of 16-bit dtypes, which inputs may have.
         """
         if self.is_number(node):
             if dtype in (self.dtype, "tl.int64"):
@@ -105,7 +105,7 @@ class ScalarTypes:
         return value.to(dtype)
 
     def full(self, value: Expr) -> Expr:
-        """A number as a tensor of the dtype of the computation."""
+        """A scalar as a tensor of the compute dtype."""
         return tl.full((), value, self.dtype)
 
 

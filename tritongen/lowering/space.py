@@ -19,14 +19,14 @@ from ..spec.types import BATCH
 # attention layouts make; more than that is first made contiguous.
 FREE_ROWS = 3
 FREE_COLS = 2
-# Of a line of elements that lie next to one another, at least: so many fill the sectors that are read and written.
+# The least length of a line of adjacent elements: as many as fill the sectors that are read and written.
 LINE = 64
 
 
 @dataclass(frozen=True, slots=True)
 class Dim:
-    """One dimension of a kernel's rows or columns. `axes` has one axis where it is pinned, or several that every tensor
-    which has them all steps through evenly.
+    """One dimension of a kernel's rows or columns. `axes` is one axis if it is pinned, else one or more that every
+    tensor with them steps through by a single stride.
     """
 
     axes: tuple[str, ...]
@@ -40,9 +40,9 @@ class Dim:
 class Space:
     """Rows by columns. `split` says that rows and columns are folded separately.
 
-    `taken` are axes that no result has: only computed positions along them are read, or one after another where they
-    have an index. `flat` says that pointers are at the elements already: there are no strides, there is one mask, and
-    no lane that it turns off is ever stored.
+    `taken` are axes that no result has: they are read only at computed positions, or iterated over if they have an
+    index. `flat` says that pointers point at the elements already: there are no strides, there is one mask, and masked
+    lanes are never stored.
     """
 
     rows: tuple[Dim, ...]
@@ -71,8 +71,8 @@ class Space:
 def row_space(
     op: Op, cols: tuple[str, ...], nodes: tuple[Node, ...], window: tuple[str, ...] = (), reduces: bool = True
 ) -> Space:
-    """The space of a kernel that `reduces`, or works along, `cols`: one row for each other index, but those of a
-    window, which each element goes through.
+    """The space of a kernel that `reduces`, or works along, `cols`: one row for each index along other axes, except
+    those of a `window`, which each element iterates over.
     """
     pinned = pinned_axes(nodes)
     rows = tuple(axis for axis in _visited(op) if axis not in (*cols, *window))
@@ -90,7 +90,7 @@ def row_space(
     else:
         col_dims = _dims(op, cols, pinned, sizes, FREE_COLS, "c")
         if Space((), col_dims).col_axes != cols:
-            # Sums over the rows lie in the order of the columns.
+            # Sums over rows are stored in the order of the columns.
             col_dims = _dims(op, cols, {*cols} - {BATCH}, sizes, FREE_COLS, "c")
         if len(col_dims) == 1:
             col_dims = (Dim(col_dims[0].axes, "cols", "n_cols", col_dims[0].suffix, col_dims[0].pinned),)
@@ -99,8 +99,8 @@ def row_space(
 
 
 def _neighbours_last(op: Op, dims: tuple[Dim, ...]) -> tuple[Dim, ...]:
-    """The dimensions of rows in an order in which neighbouring rows are neighbours in some inputs, if in any: positions
-    that the math uses, which come last, may be along an axis that is the last of none.
+    """The dimensions of rows, ordered so that neighbouring rows are adjacent in some inputs if possible: pinned
+    dimensions, which come last, may be along an axis that no input has last.
     """
     last = {tensor.type.axes[-1] for tensor in op.inputs if tensor.type.axes}
     if not dims or dims[-1].axes[-1] in last:
@@ -111,7 +111,7 @@ def _neighbours_last(op: Op, dims: tuple[Dim, ...]) -> tuple[Dim, ...]:
 
 
 def _outside(op: Op, visited: tuple[str, ...], indices: dict[str, str]) -> tuple[Dim, ...]:
-    """The axes that a kernel does not visit, some of which have an index."""
+    """Dimensions for the axes that a kernel does not visit; those in `indices` have an index."""
     axes = [axis for axis in op.axes if axis not in visited]
     return tuple(Dim((axis,), indices.get(axis, ""), f"size_{axis.lower()}", axis.lower(), True) for axis in axes)
 
@@ -119,9 +119,9 @@ def _outside(op: Op, visited: tuple[str, ...], indices: dict[str, str]) -> tuple
 def map_space(op: Op, nodes: tuple[Node, ...], window: tuple[str, ...] = ()) -> Space:
     """The space of an elementwise kernel over the axes of its first result, in their order; a single element has none.
 
-    Where a tensor lacks some axes, an index is used, or each element is made of a window, the last axis is the columns,
-    with others before it where it is short, and the rest the rows. Otherwise all dimensions fold together and the
-    columns are what is left innermost.
+    If a tensor lacks some axes, the math uses an index or a window, or folded neighbours may be strided, the columns
+    are the last axis, with preceding ones if it is short, and the rows are the rest. Otherwise all dimensions fold
+    together and the columns are the innermost one.
     """
     axes = tuple(axis for axis in op.results[0].axes if axis not in window)
     if not axes:
@@ -139,7 +139,7 @@ def map_space(op: Op, nodes: tuple[Node, ...], window: tuple[str, ...] = ()) -> 
 
 
 def _line_of(op: Op, axes: tuple[str, ...]) -> tuple[str, ...]:
-    """The last axis, and more where that is of a fixed length and short; never the leading ones, of any number."""
+    """The last axis, with preceding ones if they are short and of fixed lengths; never the first axis or `...`."""
     lengths = dict(op.sizes)
     count = 1
     while set(axes[-count:]) <= set(lengths) and math.prod(lengths[axis] for axis in axes[-count:]) < LINE:
@@ -155,7 +155,7 @@ def is_line(space: Space) -> bool:
 
 
 def ends_in_columns(op: Op, cols: tuple[str, ...]) -> bool:
-    """Whether the last axis of every tensor of rows and columns is that of the columns, a single one."""
+    """Whether the columns are a single axis, which is the last one of every tensor of rows and columns."""
     every = [tensor.type.axes for tensor in op.inputs] + [result.axes for result in op.results]
     tiles = [axes for axes in every if set(axes) & set(cols) and set(axes) - set(cols)]
     return len(cols) == 1 and cols != (BATCH,) and bool(tiles) and all(axes[-1:] == cols for axes in tiles)
@@ -178,17 +178,17 @@ def _reduced(op: Op) -> list[str]:
 
 
 def _visited(op: Op) -> tuple[str, ...]:
-    """The axes that a kernel visits: those of the results in their order, and the reduced ones."""
+    """The axes that a kernel visits: the axes of results in their order, and the reduced ones."""
     axes = [*(axis for result in op.results for axis in result.axes), *_reduced(op)]
     leading = [BATCH] if BATCH in axes else []
     return tuple(dict.fromkeys([*leading, *axes]))
 
 
 def _slots(op: Op, free: tuple[str, ...], most: int) -> int:
-    """How many dimensions a kernel takes after folding: enough for tensors that are contiguous.
+    """The number of dimensions that a kernel takes after folding: enough for tensors that are contiguous.
 
-    Those fold where all tensors have the free axes in the kernel's order and next to one another; else an axis that
-    some tensor lacks, or has elsewhere, may stay on its own.
+    These fold if all tensors have the free axes adjacent and in the kernel's order; an axis that some tensor lacks, or
+    has elsewhere, may stay a dimension of its own.
     """
     orders = [tensor.type.axes for tensor in op.inputs] + [result.axes for result in op.results]
     mine = {tuple(axis for axis in axes if axis in free) for axes in orders} - {()}
@@ -210,7 +210,7 @@ def _dims(
 def folded_dims(
     axes: tuple[str, ...], pinned: set[str], sizes: Mapping[str, str], slots: int, prefix: str = ""
 ) -> tuple[Dim, ...]:
-    """So many dimensions that some axes fold into, and one for each that is pinned."""
+    """`slots` dimensions that the free axes fold into, and one for each pinned axis."""
     free = tuple(axis for axis in axes if axis not in pinned)
     dims = [Dim(free, f"i{prefix}{n}", f"size_{prefix}{n}", f"{prefix}{n}", False) for n in range(slots)]
     dims += [
@@ -222,5 +222,5 @@ def folded_dims(
 
 
 def index_of(axis: str) -> str:
-    """What kernels call the position along an axis."""
+    """The name that kernels use for the position along an axis."""
     return f"i_{axis.lower()}"

@@ -41,9 +41,9 @@ class Tensor:
 
 @dataclass(frozen=True, slots=True)
 class Tile:
-    """A tile of a kernel over a space. `other` is what loads give where the mask is off.
+    """A tile of a kernel over a space. `other` is the padding value of loads of floats along the columns.
 
-    With `aligned` the kernel has ALIGN, which divides the lengths and strides of rows.
+    If `aligned`, the kernel has ALIGN, which divides the lengths and strides of rows.
     """
 
     op: Op
@@ -72,7 +72,7 @@ class Tile:
     # Where things are
 
     def row_decode(self) -> tuple[Line, ...]:
-        """The position of a row in each dimension of the rows."""
+        """The lines that compute the position of a row in each dimension of the rows."""
         dims = self.space.rows
         if self.folds:
             return (Let("i", runtime.unravel(V.rows, dims[1].size, dims[2].size)),)
@@ -80,11 +80,11 @@ class Tile:
 
     @property
     def folds(self) -> bool:
-        """Whether `row_of` finds rows: free dimensions, with the position along all of them in one tuple."""
+        """Whether `row_of` computes pointers to rows: three free dimensions, whose positions are one tuple."""
         return self.aligned and len(self.space.rows) == 3 and not any(dim.pinned for dim in self.space.rows)
 
     def position(self, dim: Dim) -> Expr:
-        """The position along a dimension, as addresses have it."""
+        """The position along a dimension, as addresses use it."""
         return V.i[self.space.rows.index(dim)] if self.folds and dim in self.space.rows else V[dim.index]
 
     def col_decode(self) -> tuple[Line, ...]:
@@ -92,7 +92,7 @@ class Tile:
         return () if len(dims) == 1 else decoded("cols", dims)
 
     def base(self, tensor: Tensor) -> str:
-        """The name of the pointer to a tensor's row; one that may be None has none."""
+        """The name of the pointer to a tensor's row, or to the tensor if addresses begin there."""
         return (
             f"{tensor.name}_row"
             if not self.is_full(tensor) and self.space.steps(tensor.axes, self.space.rows)
@@ -100,7 +100,7 @@ class Tile:
         )
 
     def is_full(self, tensor: Tensor) -> bool:
-        """Whether its addresses begin at the tensor and not at a row of it."""
+        """Whether addresses begin at the tensor's own pointer and not at a row of it."""
         return tensor.optional or tensor.name in self.op.by_row
 
     def base_line(self, tensor: Tensor) -> Line | None:
@@ -110,7 +110,7 @@ class Tile:
         return Let(self.base(tensor), self.sum(tensor.pointer, dims, tensor).value)
 
     def address(self, tensor: Tensor) -> Address:
-        if tensor.name in self.op.by_row:  # One number for all is at the start, whatever the row.
+        if tensor.name in self.op.by_row:  # A single value for all rows is at the start.
             return Address(tensor.pointer, ("rows",) if tensor.axes else ())
         dims = self.space.dims if tensor.optional else self.space.cols
         return self.sum(self.base(tensor), self.space.steps(tensor.axes, (*dims, *self.space.taken)), tensor)
@@ -132,13 +132,13 @@ class Tile:
     # Reading and writing
 
     def raw(self, tensor: Input, policy: str = "") -> Access:
-        """What reads an input as it is; the names of policies say what they are for."""
+        """The load of an input without casts, by the function `policy` if it is masked."""
         mine = self.tensor(tensor)
         mask, other = self.mask(mine.axes), None if self.space.flat else self.fill(tensor)
         return Access(self.address(mine), mask, other, by=policy if None not in (mask, other) else "")
 
     def load_lines(self, tensor: Input, policy: str = "", first: Expr | None = None) -> list[Line]:
-        """With the `first` column of a block, one element is loaded where the full block shares it."""
+        """The loads of an input; of one element if the full block, whose `first` column is given, shares it."""
         if first is not None and self.is_uniform(tensor):
             one = Let(tensor.name, self.read_once(tensor, first).value)
             return [
@@ -156,13 +156,13 @@ class Tile:
         return [Let(tensor.name, read.value)]
 
     def is_uniform(self, tensor: Input) -> bool:
-        """Whether neighbouring columns may share an element, because it varies along the first of their axes alone."""
+        """Whether neighbouring columns may share an element, because the input lacks the last of their axes."""
         cols, own = self.space.col_axes, tensor.type.axes
         free = len(self.space.cols) > 1 and not any(dim.pinned for dim in self.space.cols)
         return free and tensor.default is None and cols[-1] not in own and bool({*cols} & {*own})
 
     def read_once(self, tensor: Input, first: Expr) -> Access:
-        """What reads the one element of a row in the block of columns that begins at `first`."""
+        """The load of the one element of a row in the block of columns that begins at `first`."""
         mine = self.tensor(tensor)
         dims = self.space.cols
         steps = (_along(first, dims, n).to("INDEX") * mine.stride(dim) for n, dim in enumerate(dims[:-1]))
@@ -170,11 +170,11 @@ class Tile:
         return Access(Address(self.base(mine), (*steps,)), mask, self.fill(tensor), self.widen(tensor))
 
     def default(self, tensor: Input, axes: tuple[str, ...]) -> Term:
-        """What a kernel reads along axes in place of an absent input: a number, typed where nothing else types it."""
+        """The value of an absent input along `axes`: its default, as a tensor if nothing else determines its dtype."""
         number = tensor.default
         dtypes = set(tensor.type.dtypes)
         mask = self.mask(axes)
-        # What is reduced or moves a pointer has the shape that it has where the input is given.
+        # Operands of reductions and offsets of pointers have the shape that they have if the input is given.
         shape = mask.field("shape") if mask is not None and not self.space.flat else ()
         if mask is not None and tensor.name in indices(self.op):
             return tl.full(shape, number, "tl.int64")
@@ -202,7 +202,7 @@ class Tile:
         mask = None if self.may_be_one(node) else self.mask_of_gather(node.axes)
         is_checked = bool(checks or alike)
         if alike and (mask is not None or checks):
-            # Triton's interpreter takes no mask that is a tile's & a number's.
+            # Triton's interpreter takes no mask that is a tile's & a scalar's.
             mask, checks = (mask, checks) if mask is not None else (joined(*checks), [])
             mask, alike = tl.where(joined(*alike), mask, False), []
         other = math.nan if tensor.type.may_be_float and is_checked else nothing_of(tensor)
@@ -218,7 +218,7 @@ class Tile:
         moves = [self.moves(axes) for _, axes in guard.conditions]
         if alike or tensor.default is not None or not guard.comparisons.issuperset(checks) or not all(map(any, moves)):
             return None
-        # Each of the rows or the columns is combined with others of the kind first, and the entire tile twice.
+        # Conditions along rows only, and along columns only, are joined first, and then those of the full tile.
         found: dict[tuple[bool, bool], Expr | None] = {}
         for (condition, _), moved in zip(guard.conditions, moves, strict=True):
             found[moved] = joined(found.get(moved), condition)
@@ -226,9 +226,9 @@ class Tile:
         return Access(address, mask, guard.otherwise, self.widen(tensor)).value
 
     def located(self, node: Load, lowering: Lowering) -> tuple[Address, list[Expr], list[Expr]]:
-        """The address of what is taken, and comparisons that tell whether it is within bounds.
+        """The address of a gathered element, and the comparisons that check its bounds, in two lists.
 
-        Those of the last list are of positions that are, or may be, the same for a full tile.
+        The second list checks positions that are, or may be, uniform in a tile.
         """
         mine = self.tensor(self.op.input(node.name))
         checks: list[Expr] = []
@@ -254,22 +254,22 @@ class Tile:
         return Address(mine.pointer, (*terms,)), checks, alike
 
     def is_one_for_a_block(self, part: Node) -> bool:
-        """Whether a part of a position is an input of which a block of columns may have one element."""
+        """Whether a node is an input that a block of columns may share one element of."""
         return isinstance(part, Load) and not part.at and self.is_uniform(self.op.input(part.name))
 
     def may_be_one(self, node: Load) -> bool:
-        """Whether a block of columns may read one element: at a position that lanes beyond the end have, too."""
+        """Whether a block of columns may gather one element, at a position that lanes beyond the end have, too."""
         parts = [part for _, index in node.at for part in nodes_of(self.op, index)]
         alike = any(map(self.is_one_for_a_block, parts)) and {*self.op.input(node.name).type.axes} <= {*dict(node.at)}
         moving = [part for part in parts if isinstance(part, Load | Index | Reduce) and any(self.moves(part.axes))]
         return alike and not self.moves(node.axes)[0] and all(map(self.is_one_for_a_block, moving))
 
     def mask_of_gather(self, axes: tuple[str, ...]) -> Expr | None:
-        """The mask of what is read at computed positions, but for where those are outside."""
+        """The mask of a gather, without its bounds checks."""
         return self.mask(axes)
 
     def offset(self, at: Expr, node: Node, integers: Integers) -> Expr:
-        """A position as it is multiplied by a stride: in the width of offsets, whatever it came in."""
+        """A position to be multiplied by a stride: in the dtype of offsets, whatever its own is."""
         made_of = [*_computed(node)]
         if any(isinstance(n, Load | Ref | Scalar) or n in integers.widened for n in made_of):
             return at.to("INDEX")
@@ -277,7 +277,7 @@ class Tile:
         return at if is_small or any(isinstance(n, Index) for n in made_of) else tl.full((), at, V.INDEX)
 
     def open_bounds(self, at: Expr, node: Node, axis: str, integers: Integers) -> list[Expr]:
-        """The comparisons that tell whether an index is a position along an axis, where it may not be."""
+        """The bounds checks of an index along an axis, without those that are known to hold."""
         before, behind = integers.known.may_be_outside(node, axis)
         past_low, past_high = integers.known.past(node, axis) or INT64
         known = {at >= 0: not before or past_low >= 0, at < self.size((axis,)): not behind or past_high <= 0}
@@ -292,14 +292,14 @@ class Tile:
             row = replace(mine, optional=False)
             first, address = [line for line in [self.base_line(row)] if line], self.address(row)
         mask = (self.mask(axes) or V.row_mask) if self.space.dims else None
-        # What lies over an input has been read for the last time.
+        # A result over an input: the input has been read for the last time.
         policy: dict[str, Term] = {"eviction_policy": ast.Constant("evict_first")} if result.over else {}
         store = Do(tl.store(address.value, value, **({"mask": mask} if mask else {}), **policy))
         is_given = V[mine.pointer].is_given if mine.optional else None
         test = is_given.and_(where) if is_given and where else is_given or where
         return [Branch(test, (*first, store))] if test else [*first, store]
 
-    # What the lowering asks
+    # For the lowering
 
     def index(self, axis: str) -> Expr:
         dim = next(dim for dim in (*self.space.dims, *self.space.taken) if axis in dim.axes)
@@ -314,7 +314,7 @@ class Tile:
         return self.product(axes)
 
     def product(self, axes: tuple[str, ...]) -> Expr:
-        """The product of the lengths of axes: each fits in int32, but maybe not all of them together."""
+        """The product of the lengths of axes: each fits in int32, but their product may not."""
         first, *others = (expr(self.size_name(axis)) for axis in axes)
         return product(tl.full((), first, "tl.int64"), *others) if others else first
 
@@ -328,12 +328,12 @@ class Tile:
 
 
 def nothing_of(tensor: Input) -> float:
-    """What is read of a tensor where there is nothing."""
+    """The value of masked elements of a tensor."""
     return 0.0 if tensor.type.may_be_float else 0
 
 
 def widening(op: Op, compute: Compute, tensor: Input) -> tuple[str, ...]:
-    """The dtypes by way of which an input is converted for the computation."""
+    """The dtypes that an input is cast to for the computation, one after the other."""
     dtypes = set(tensor.type.dtypes)
     to = compute.text
     if not to or dtypes == {"bool"} or f"tl.{'|'.join(dtypes)}" == to:
@@ -347,26 +347,26 @@ def widening(op: Op, compute: Compute, tensor: Input) -> tuple[str, ...]:
 
 
 def widen_float8(compute: str) -> tuple[str, ...]:
-    """From float8 no step leads further than to float32."""
+    """The casts from float8 to `compute`, by way of float32."""
     return ("tl.float32", *((compute,) if compute != "tl.float32" else ()))
 
 
-# Triton promotes these with all that a kernel computes in as torch does, so they keep all their digits until then.
+# Triton promotes these with all compute dtypes as torch does, so they keep all their digits until then.
 _AS_IN_TORCH = frozenset({"int16", "int32", "int64"})
 
 
 def _computed(node: Node) -> Iterator[Node]:
-    """What a value is made of, without the flags that choose."""
+    """The nodes of an expression, without conditions of choices."""
     for child in children(node)[1 if isinstance(node, Choose) else 0 :]:
         yield from _computed(child)
     yield node
 
 
 def meets_tensors(op: Op, name: str) -> bool:
-    """Whether an input is used only in arithmetic with a tensor that is always there."""
+    """Whether an input is used only in arithmetic with a tensor that is always present."""
 
     def there(node: Node) -> bool:
-        if isinstance(node, Load):  # Positions in a tensor that is not there are not, either.
+        if isinstance(node, Load):  # Elements of an absent tensor are absent, too.
             return op.input(node.name).default is None
         if isinstance(node, Ref):
             return node.name in always
@@ -390,18 +390,18 @@ def nodes_of(op: Op, node: Node) -> list[Node]:
 
 
 def indices(op: Op) -> set[str]:
-    """The inputs that are read as positions; they stay the integers that they are."""
+    """The inputs that are used as positions; they keep their integer dtypes."""
     nodes = [node for node in op.nodes if isinstance(node, Load)]
     return {n.name for node in nodes for _, at in node.at for n in walk(at) if isinstance(n, Load)}
 
 
 def loads(values: Iterable[Node]) -> list[Load]:
-    """The plain loads of some nodes, without what `take` reads."""
+    """The plain loads of some nodes, without gathers."""
     return [n for value in values for n in walk(value) if isinstance(n, Load) and not n.at]
 
 
 def needed(values: tuple[Value, ...], roots: Iterable[str], known: Container[str] = ()) -> list[Value]:
-    """The values that some names need, themselves included, in order; without those known, and what only they need."""
+    """The values that `roots` need, themselves included, in order; without `known` ones, and what only they need."""
     left = [value for value in values if value.name not in known]
     wanted = set(roots)
     for value in reversed(left):
@@ -419,6 +419,6 @@ def decoded(flat: Term, dims: tuple[Dim, ...]) -> tuple[Line, ...]:
 
 
 def _along(flat: Expr, dims: tuple[Dim, ...], place: int) -> Expr:
-    """The position along one of some folded dimensions."""
+    """The position along the dimension at `place` of several folded ones."""
     found = functools.reduce(lambda at, inner: at // inner.size, reversed(dims[place + 1 :]), flat)
     return found % dims[place].size if place else found

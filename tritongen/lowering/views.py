@@ -1,4 +1,4 @@
-"""What templates see: strings, booleans and tuples, all decided before a template runs."""
+"""The views that templates render: strings, booleans and tuples, all decided before a template runs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Argument:
     """A run-time argument of a kernel: how its signature spells it, and what the launch passes."""
 
     spelling: str
-    value: Expr = NOTHING  # what the runtime alone knows
+    value: Expr = NOTHING  # None if only the runtime knows it
 
     @property
     def name(self) -> str:
@@ -25,7 +25,7 @@ class Argument:
 
 @dataclass(frozen=True, slots=True)
 class Pass:
-    """A walk along the columns: what stands before the loop, in it and after it."""
+    """A pass over the columns: the lines before the loop, in it and after it."""
 
     comment: str
     start: tuple[Line, ...]
@@ -42,7 +42,7 @@ class Kernel:
     doc: str
     arguments: tuple[Argument, ...]
     constexprs: tuple[str, ...]
-    blocks: tuple[str, ...] = ()  # further constexprs, as the tiles that a table chooses
+    blocks: tuple[str, ...] = ()  # further constexprs, such as tile sizes from a table
     body: Nest = ()
     fixed: tuple[str, ...] = ()  # integer arguments that must not multiply the specialisations
     search: str = ""  # the candidates of configs.py that @triton.autotune searches, if it does
@@ -61,7 +61,7 @@ class Kernel:
 
     @property
     def fixed_names(self) -> str:
-        """The `fixed` ones as a list of strings."""
+        """The `fixed` arguments as a list of strings."""
         return repr([*map(in_string, self.fixed)])
 
     @property

@@ -1,4 +1,4 @@
-"""Where elements are that kernels read and write, and how they are read: of all kernels, whatever they go along."""
+"""Addresses that kernels read and write, and their loads, for all families."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ class Address:
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """A load, where a mask holds, which gives `other` elsewhere, then in the dtypes `to`, one after the other; "bool"
-    asks whether it is not 0. `by` is the function that loads, which tells how it is cached.
+    """A load under `mask`, with `other` elsewhere, cast to each dtype of `to`, one after the other; "bool" compares
+    with 0. `by` is the runtime's function that loads, which determines the cache policy.
     """
 
     address: Address
@@ -53,8 +53,8 @@ class Access:
         return self.value.text
 
     def instead(self, otherwise: Term) -> Expr | None:
-        """The call that gives a number instead where the pointer is None; None where the runtime's function does not
-        read like this.
+        """The call of `load_or`, which gives `otherwise` where the pointer is None; None if `load_or` cannot do this
+        load.
         """
         pointer, offsets = expr(self.address.pointer), [*map(expr, self.address.offsets)]
         is_plain = not self.by and bool(offsets) and pointer.text.endswith("_ptr")
@@ -69,7 +69,7 @@ def as_dtype(value: Expr, to: tuple[str, ...]) -> Expr:
 
 
 def if_given(tensor: Input, name: str, value: Access, otherwise: Term) -> list[Line]:
-    """What gives a name what is read of an optional input, or the number that stands for it."""
+    """The lines that assign a name the loaded value of an optional input, or `otherwise` if it is absent."""
     if otherwise is tensor.default and (call := value.instead(otherwise)):
         return [Let(name, call)]
     return [Let(name, expr(otherwise)), Branch(V[f"{tensor.name}_ptr"].is_given, (Let(name, value.value),))]

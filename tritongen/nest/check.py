@@ -1,7 +1,7 @@
-"""Checks that the shapes of tiles in a nest fit what takes them.
+"""Checks that the shapes of tiles in a nest fit the operations on them.
 
-A shape names the length of each dim, as `("BLOCK_M", "1")`, and is () for scalars. Those of positions are given, and
-all others follow from what a tile is made of; None is one that is not known.
+A shape names the length of each dim, as `("BLOCK_M", "1")`, and is () for scalars. Shapes of positions are given, and
+all others are inferred; None is an unknown shape.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from .kinds import Kinds, together
 
 Shape = tuple[str, ...]
 
-# Functions that access memory, with the places of the arguments that make the address, and of the mask.
+# Functions that access memory, with the places of the arguments that form the address, and of the mask.
 _ACCESSES = {
     "tl.load": ((0,), 1),
     "tl.store": ((0,), 2),
@@ -23,13 +23,13 @@ _ACCESSES = {
     "load_or": ((0, 1), 2),
 }
 _REDUCTIONS = frozenset("tl.sum tl.max tl.min tl.reduce".split())
-# Functions of the runtime that take the lanes along an axis together.
+# Functions of the runtime that reduce the lanes along an axis.
 _AXES = {
     **dict.fromkeys("sum_pair exp_sum moments argmax argmin merge_online_exp merge_welford".split(), 1),
 }
-# The same of what states take in, which they come before.
+# The same for updates of states, which reduce their last argument.
 _STATES = {"online_max": 1, "online_max_low": 1, "merge_max": 0, "merge_max_low": 0}
-# Functions that find where a program is, with the shapes of what they give: of heads in a group, all exist.
+# Functions that compute positions of a program, with the shapes of their results: heads in a group all exist.
 _FOUND: dict[str, tuple[Shape, ...]] = {
     "rows_and_cols": (("1", "BLOCK_M"), ("BLOCK_N", "1")),
     "rows_of_group": (("BLOCK_M", "1"), (), ("BLOCK_M",)),
@@ -38,10 +38,10 @@ _OPAQUE = frozenset("load_block load_described halves quarters in_groups merge_g
 
 
 def check(nest: Nest, arguments: Iterable[str] = (), narrow: bool = False) -> None:
-    """Raises `TypeError` for an access whose mask leaves out a dim, a store of a value with a dim that neither address
-    nor mask has, a reduction along a dim that the value lacks, a tile of sums to which something smaller is added, and
-    arithmetic of tiles whose shapes do not fit; where what is accessed is no pointer, a mask no boolean, and an offset
-    a product of int32, if they are not `narrow` as the host sees to; and for a name that is read before it has a value.
+    """Raises `TypeError` for an access whose mask lacks a dim, a store of a value with a dim that neither address nor
+    mask has, a reduction along a dim that the value lacks, a smaller tile added to an accumulator, and tiles whose
+    shapes do not broadcast; for access through no pointer, a mask that is no boolean, and an offset with a product of
+    int32, unless the host ensures `narrow` offsets; and for a name that is read before it is assigned.
     """
     _Check(nest, arguments, narrow).statements(nest)
 
@@ -53,7 +53,7 @@ class _Check:
         self.kinds = Kinds(self.shapes)
         self.stored = {name for one in statements_of(nest) for name in one.stores}
         self.positions: set[str] = set()
-        self.updated: set[str] = set()  # names whose last value was made of the one before
+        self.updated: set[str] = set()  # names whose last value was computed from the previous one
         self.clamped: set[str] = set()  # positions that are within bounds, masked or not
         self.padded: dict[str, set[str]] = {}  # the dims that pointers have as far as tiles reach
         self.is_unrolled = False  # in a loop whose iterations merge no lanes
@@ -92,7 +92,7 @@ class _Check:
                         _covered(self.shapes.get(pointer, ()), mask)
 
     def branch(self, body: Nest, other: Nest) -> None:
-        """A name has the larger of the shapes that it has of either branch; merged lanes stay merged behind one."""
+        """A name gets the larger of its shapes in both branches; lanes merged in one branch stay merged after it."""
         before, found = self.shapes, list[dict[str, Shape | None]]()
         for side in (body, other):
             self.shapes = {**before}
@@ -136,7 +136,7 @@ class _Check:
         self.updated = (self.updated - names) | (names & read)
 
     def unpacked(self, names: list[str], value: ast.expr) -> None:
-        """States that a call takes have the shapes that they had, but for those of lanes that it merges."""
+        """States that a call updates keep their shapes, unless the call merges their lanes."""
         if isinstance(value, ast.Tuple):
             found = [self.of(one) for one in value.elts]
         else:
@@ -223,7 +223,7 @@ class _Check:
         return found
 
     def fits(self, pointer: ast.expr, offset: ast.expr, mask: ast.expr | None) -> None:
-        """Raises where an access is of no pointer, its mask no boolean, or its offset too narrow."""
+        """Raises `TypeError` if an access is to no pointer, a mask no boolean, or an offset may overflow int32."""
         if self.kinds.of(pointer) not in ("", "pointer"):
             raise TypeError(f"what is accessed is no pointer: {ast.unparse(pointer)}")
         if mask and self.kinds.of(mask) not in ("", "bool"):
@@ -233,7 +233,7 @@ class _Check:
 
 
 def _mapped(name: str, call: ast.Call, args: list[Shape | None]) -> Shape | None:
-    """The shape of what reduces along an axis, or goes element by element."""
+    """The shape of the result of a reduction along an axis, or of an elementwise function."""
     if name in _STATES:
         return _reduced(args[-1:], _STATES[name])
     if (axis := _AXES.get(name, _axis_of(name, call))) is not None:
@@ -276,7 +276,7 @@ def _text(shape: Shape) -> str:
 
 
 def _lacking(shape: Shape | None, other: Shape | None) -> list[str]:
-    """The dims of a shape that another has not."""
+    """The dims of `shape` that `other` lacks."""
     if shape is None or other is None:
         return []
     padded = ("1",) * (len(shape) - len(other)) + other[-len(shape) or len(other) :]
@@ -284,7 +284,7 @@ def _lacking(shape: Shape | None, other: Shape | None) -> list[str]:
 
 
 def _covered(address: Shape | None, mask: Shape | None, reached: Container[str] = ()) -> None:
-    # Lanes that are as many as a number says all exist.
+    # Lanes of a dim with a constant length all exist.
     if missing := [dim for dim in _lacking(address, mask) if not dim.isdigit() and dim not in reached]:
         raise TypeError(f"the mask has no {' and no '.join(missing)}")
 
@@ -300,7 +300,7 @@ def _reversed(shape: Shape | None) -> Shape | None:
 
 
 def _product(left: Shape | None, right: Shape | None, total: Shape | None = None) -> Shape | None:
-    """The shape of a matmul; that of what it is added to, where those of factors are not known."""
+    """The shape of a matmul; the shape of its accumulator `total` if an operand's is unknown."""
     if left is None or right is None:
         return total
     if len(left) != 2 or len(right) != 2 or left[1] != right[0]:

@@ -1,4 +1,4 @@
-"""The conditions on params under which lines of a kernel stand, as Python and Triton read them."""
+"""The conditions on params that guard lines of a kernel, as Python and Triton expressions."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from ..lang.trees import parenthesized
 
 
 def condition_tree(path: Path) -> ast.expr:
-    """A path, of one condition or more, as Python and Triton read it, in a kernel or on the host."""
+    """A path of one or more conditions as an expression, for kernels and for the host."""
     trees = [_tree(test, holds) for test, holds in without_implied(path)]
     return parenthesized(ast.BoolOp(ast.And(), trees) if len(trees) > 1 else trees[0])
 
 
 def without_implied(path: Path) -> Path:
-    """A path without that a param is not this word, where it is that one."""
+    """A path without conditions that a param is not one word, if it has the condition that it is another."""
     words = {_word_of(test) for test, holds in path if holds} - {None}
     return tuple((test, holds) for test, holds in path if holds or _word_of(test) not in words)
 
 
 def implies(path: Path, other: Path) -> bool:
-    """Whether what holds on a path is all that another asks for: a param that is one word is no other."""
+    """Whether the conditions of `path` imply all of `other`: a param that equals one word equals no other."""
     words = {_word_of(test) for test, holds in path if holds} - {None}
     return all(
         (test, holds) in path or (not holds and (test, True) not in path and _word_of(test) in words)
@@ -52,7 +52,7 @@ def _tree(test: Node, holds: bool = True) -> ast.expr:
             same = (function == "eq") == holds
             return ast.Compare(_tree(left), [ast.Eq() if same else ast.NotEq()], [_tree(right)])
         case Call(function="logical_and" | "logical_or" as function, args=args):
-            # Of the opposite, each part is the opposite.
+            # De Morgan: the opposite joins the opposites of the operands.
             joins = ast.And() if (function == "logical_and") == holds else ast.Or()
             trees = [_tree(arg, holds) for arg in args]
             alike = [
@@ -64,7 +64,7 @@ def _tree(test: Node, holds: bool = True) -> ast.expr:
 
 
 def is_condition(node: Node) -> bool:
-    """Whether a node is made of words and flags as a condition of an `if` is."""
+    """Whether a node has only params, constants, logical operators and (in)equality, as a condition of an `if`."""
     match node:
         case Scalar() | Constant():
             return True
@@ -74,7 +74,7 @@ def is_condition(node: Node) -> bool:
 
 
 def shared_path(paths: Sequence[Path]) -> Path:
-    """What some paths begin with."""
+    """The longest common prefix of some paths."""
     first = paths[0]
     count = next(n for n in range(len(first), -1, -1) if all(path[:n] == first[:n] for path in paths))
     return first[:count]

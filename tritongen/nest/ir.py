@@ -1,7 +1,7 @@
-"""The statements of kernels: where a program is along rows and columns, and what it does there.
+"""The statements of kernels: the positions of a program along rows and columns, and its work there.
 
 `templates/triton.jinja` has a macro for each kind. Statements have values, which are trees, and no indentation: loops
-and branches are statements that have others in them.
+and branches are statements that contain others.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ NOTHING = expr(())
 
 
 class Statement:
-    """What stands in a nest."""
+    """A statement of a nest."""
 
     __slots__ = ()
 
     @property
     def reads(self) -> tuple[str, ...]:
-        """The names whose values it takes, each as often as it does."""
+        """The names that it reads, each once per use."""
         return ()
 
     @property
     def stores(self) -> tuple[str, ...]:
-        """The names that it gives values, or others than they had."""
+        """The names that it assigns or updates."""
         return ()
 
     @property
@@ -41,10 +41,9 @@ class Statement:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Line(Statement):
-    """A statement of values, with the comment that goes above it.
+    """A statement of values, with the comment above it.
 
-    It stands where its `path` is taken: see `nested`. The comment goes above that many of the last
-    conditions.
+    It runs where its `path` is taken: see `nested`. The comment goes above the last `above` conditions of the path.
     """
 
     comment: str = ""
@@ -63,12 +62,12 @@ class Line(Statement):
 
     @property
     def targets(self) -> tuple[str, ...]:
-        """The names that it gives values of their own."""
+        """The names that it assigns."""
         return ()
 
     @property
     def assigned(self) -> str:
-        """The name that it gives a value, if it is an assignment to one."""
+        """The name that it assigns, if it assigns exactly one; else ""."""
         return self.targets[0] if len(self.targets) == 1 else ""
 
     @property
@@ -76,7 +75,7 @@ class Line(Statement):
         return tuple(name for one in self.values for name in one.names)
 
     def mapped(self, change: Callable[[Expr], Expr]) -> Self:
-        """The statement with what its values become, and those of statements in it."""
+        """The statement with `change` applied to its values, and to values of statements in it."""
         inside: dict[str, Any] = {
             part: with_values(getattr(self, part), change) for part in ("body", "other") if hasattr(self, part)
         }
@@ -86,7 +85,7 @@ class Line(Statement):
 
 @dataclass(frozen=True, slots=True)
 class Let(Line):
-    """Gives a name a value, or several, as in `x, y`, those of a tuple."""
+    """Assigns a value to a name, or the elements of a tuple to several, as in `x, y`."""
 
     name: str
     value: Expr
@@ -109,13 +108,13 @@ class Let(Line):
 
     @property
     def is_pure(self) -> bool:  # type: ignore[override]
-        """Whether it does nothing else: a call may."""
+        """Whether it has no side effects: a call may."""
         return not self.value.calls
 
 
 @dataclass(frozen=True, slots=True)
 class Accumulate(Line):
-    """Takes a value into that of a name, by an operator."""
+    """Updates a name with a value, by an operator: `x += y`."""
 
     name: str
     operator: str
@@ -136,7 +135,7 @@ class Accumulate(Line):
 
 @dataclass(frozen=True, slots=True)
 class Do(Line):
-    """Makes a call, as of what stores."""
+    """Makes a call for its effect, such as a store."""
 
     value: Expr
 
@@ -154,7 +153,7 @@ class Return(Line):
 
 @dataclass(frozen=True, slots=True)
 class Branch(Line):
-    """What is done where a test holds, and what is done where it does not."""
+    """An `if`: `body` where `test` holds, else `other`."""
 
     test: Expr
     body: Nest
@@ -164,7 +163,7 @@ class Branch(Line):
 
 @dataclass(frozen=True, slots=True)
 class For(Line):
-    """A loop whose index goes along a range."""
+    """A loop of `index` over the range `span`."""
 
     span: Expr
     index: str
@@ -178,20 +177,20 @@ class For(Line):
 
 @dataclass(frozen=True, slots=True)
 class Given(Let):
-    """A value which goes where nothing reads it, as a mask."""
+    """An assignment that is removed if nothing reads it, such as a mask."""
 
     is_pure = True
 
 
 @dataclass(frozen=True, slots=True)
 class Constant(Given):
-    """A value that the compiler of Gluon knows, as a layout."""
+    """A compile-time constant of Gluon, such as a layout."""
 
 
 @dataclass(frozen=True, slots=True)
 class Positions(Line):
-    """Gives a name the positions of a tile along one dim: `block` of them, from a start on. `lanes` is how they lie in
-    the tile; positions in INDEX are `wide`.
+    """Assigns a name the `block` positions of a tile along one dim, from `start` on. `lanes` is the index that
+    broadcasts them in the tile, as `[:, None]`; `wide` positions have the INDEX type.
     """
 
     start: Expr
@@ -216,7 +215,7 @@ class Positions(Line):
 
 
 class Plain(Statement):
-    """It stands under no condition but that of the branch that it is in."""
+    """A statement without a path: its only condition is the branch that it is in."""
 
     path: ClassVar[tuple[()]] = ()
     comment: str = ""
@@ -229,7 +228,7 @@ class Blank(Plain):
 
 @dataclass(frozen=True)
 class Advance(Plain):
-    """Moves a pointer, one step after another, by positions times strides; where it is not None if it is optional."""
+    """Advances a pointer by positions times strides, step by step; an optional pointer only if it is not None."""
 
     pointer: str
     steps: tuple[tuple[tuple[str, str], ...], ...]
@@ -246,8 +245,8 @@ class Advance(Plain):
 
 @dataclass(frozen=True)
 class Run(Plain):
-    """Runs a device function of the module on elements: on those of a tile, or of a block of positions `of` elements,
-    which needs no mask where it is full.
+    """Calls a device function of the module on the elements of a tile, or of a block at the positions named `of`, which
+    needs no mask if it is full.
     """
 
     function: str
@@ -264,7 +263,7 @@ BLANK = Blank()
 
 
 def statements_of(nest: Iterable[Any]) -> Iterator[Any]:
-    """The statements of a nest in order, what has others in it before those."""
+    """The statements of a nest in order, loops and branches before the statements in them."""
     for one in nest:
         yield one
         for inside in ("body", "other"):
@@ -276,7 +275,7 @@ def lines_of(nest: Iterable[Any]) -> Iterator[Line]:
 
 
 def with_values(nest: Nest, change: Callable[[Expr], Expr]) -> Nest:
-    """A nest, with what its values become."""
+    """A nest with `change` applied to its values."""
     return tuple(one.mapped(change) if isinstance(one, Line) else one for one in nest)
 
 
@@ -285,8 +284,8 @@ def names_of(nest: Iterable[Any]) -> set[str]:
 
 
 def without_unread(lines: Iterable[Line], names: set[str]) -> list[Line]:
-    """Some lines without those that give names values which neither lines behind them read nor `names` has, to which
-    the names of what is left are added.
+    """`lines` without assignments to names that neither later lines nor `names` need. The names of the remaining lines
+    are added to `names`.
     """
     found: list[Line] = []
     for line in reversed([*lines]):
@@ -297,7 +296,7 @@ def without_unread(lines: Iterable[Line], names: set[str]) -> list[Line]:
 
 
 def free_names(nest: Iterable[Any]) -> set[str]:
-    """The names that a nest reads before it gives them values."""
+    """The names that a nest reads before it assigns them."""
     free, known = set[str](), set[str]()
     for one in statements_of(nest):
         free |= {*one.reads} - known
@@ -306,9 +305,7 @@ def free_names(nest: Iterable[Any]) -> set[str]:
 
 
 def without_dead_code(nest: Nest) -> Nest:
-    """A nest without statements that give names values which no other reads: positions, masks, and lines that call
-    nothing.
-    """
+    """A nest without assignments that no other statement reads: positions, masks, and lines without calls."""
     lines = [*lines_of(nest)]
     read = set[str]().union(*({*line.reads} - {line.assigned} for line in lines))
     unread = {line for line in lines if line.is_pure and read.isdisjoint(line.targets)}
@@ -316,7 +313,7 @@ def without_dead_code(nest: Nest) -> Nest:
 
 
 def needed_by(lines: Iterable[Any], given: Iterable[Line]) -> Nest:
-    """Those of some positions, masks and other lines that give names values which lines read."""
+    """The assignments in `given` (positions, masks and others) that `lines` need."""
     return tuple(without_unread(given, names_of(lines)))
 
 
@@ -333,20 +330,20 @@ def said(comment: str, lines: Iterable[Line]) -> list[Line]:
 
 
 def under(path: Path, lines: Iterable[Line]) -> list[Line]:
-    """The lines where a path is taken."""
+    """`lines` where `path` is taken, in addition to their own paths."""
     return [replace(line, path=(*path, *line.path)) for line in lines]
 
 
 def nested(lines: Iterable[Any]) -> Nest:
-    """Lines in the branches of their conditions; neighbours under the same one share it, and what holds otherwise
-    follows in its `else`.
+    """Lines in branches by the conditions of their paths: neighbours with the same condition share a branch, whose
+    `else` has those with its opposite.
     """
     groups = ((test, [*some]) for test, some in groupby(lines, lambda line: line.path[0][0] if line.path else None))
     return tuple(one for test, some in groups for one in (some if test is None else [_branch(test, some)]))
 
 
 def _branch(test: Node, lines: list[Line]) -> Branch:
-    """Lines that all depend on a condition."""
+    """The branch for lines whose paths all begin with `test` or its opposite."""
     tops = [bool(line.comment) and line.above == len(line.path) for line in lines]
     said = "; ".join(dict.fromkeys(line.comment for line, top in zip(lines, tops, strict=True) if top))
     lines = [replace(line, comment="", above=0) if top else line for line, top in zip(lines, tops, strict=True)]

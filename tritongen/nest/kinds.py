@@ -1,8 +1,7 @@
-"""What the values of a nest are, as far as what accesses memory has to know: pointers, booleans, and integers.
+"""The kinds of values in a nest, as needed to check accesses to memory: pointers, booleans, and integers.
 
-Integers are "wide" where they are as the kernel's INDEX, which is int64 where offsets need that, and "narrow" where
-they are int32 at least sometimes; "unit" are 0 and 1, by which a product does not grow. Of all else, floats among it,
-nothing is known: "".
+Integers are "wide" if they have the kernel's INDEX type, which is int64 where offsets need it, or int64, and "narrow"
+if they may be int32; "unit" are 0 and 1, which make no product larger. All others, floats among them, are "".
 """
 
 from __future__ import annotations
@@ -12,14 +11,14 @@ import re
 from collections.abc import Iterable
 
 _DTYPES = {"INDEX": "wide", "tl.int64": "wide", "tl.int32": "narrow", "tl.int1": "bool"}
-# What arguments are, as their names say.
+# The kinds of arguments, by their names.
 _ARGUMENTS = {"narrow": re.compile("^(stride|size|n|BLOCK)_"), "pointer": re.compile("_ptr$")}
 _PLACES = frozenset("tl.program_id tl.num_programs tl.arange".split())
 _OF_ARGUMENTS = frozenset("tl.minimum tl.maximum tl.cdiv aligned padded".split())
 
 
 class Kinds:
-    """What names are."""
+    """The kinds of names and expressions."""
 
     def __init__(self, arguments: Iterable[str]) -> None:
         self.known = {name: kind for kind, like in _ARGUMENTS.items() for name in arguments if like.search(name)}
@@ -59,7 +58,7 @@ class Kinds:
         return ""
 
     def narrow_product(self, address: ast.AST) -> str:
-        """A product in an address that may be larger than int32 holds, and is int32."""
+        """A product of int32 in an address that may overflow; "" if there is none."""
         for node in ast.walk(address):
             match node:
                 case ast.BinOp(left=left, op=ast.Mult(), right=right):
@@ -69,6 +68,6 @@ class Kinds:
 
 
 def together(*kinds: str) -> str:
-    """What arithmetic makes of values."""
+    """The kind of the result of arithmetic on values of these kinds."""
     first = next((one for one in ("pointer", "", "wide") if one in kinds), None)
     return first if first is not None else "bool" if {*kinds} == {"bool"} else "narrow"

@@ -1,4 +1,4 @@
-"""How a nest lies in lines: masks that one line alone reads stand in it, and what makes a line too long has a name.
+"""Lays out a nest in lines: masks with one reader are inlined, and operands that make a line too long get names.
 
 Addresses have names as in Triton's tutorials, `x_ptrs` for a block of pointers, and masks `x_mask`.
 """
@@ -17,16 +17,16 @@ from ..lang.names import shown
 from .ir import Accumulate, Branch, Do, Given, Let, Line, Nest, names_of, statements_of
 from .values import Expr
 
-# What takes an address first.
+# Functions whose first argument is an address.
 ACCESSES = frozenset("tl.load tl.store tl.atomic_add read_once read_again".split())
 _MASKS = frozenset(("row_mask", "col_mask"))
 _INDENT = 4
-SHORT = (Let, Given, Accumulate, Do)  # what is on one line
+SHORT = (Let, Given, Accumulate, Do)  # statements of one line
 Scope = tuple[int, ...]  # the blocks around a statement
 
 
 def laid_out(nest: Nest, width: int, margin: int, known: Iterable[str] = ()) -> Nest:
-    """A nest behind a margin, in a kernel that has other names, too."""
+    """Lays out a nest, indented by `margin`, in a kernel that also has the names `known`."""
     nest = _Masks(nest, width).inside(nest, margin)
     return _Names({*names_of(nest), *known}, width).inside(nest, margin, ())
 
@@ -44,7 +44,7 @@ def _fits(line: Line, margin: int, width: int) -> bool:
 
 
 class _Masks:
-    """Puts masks where they are read."""
+    """Inlines masks where they are read."""
 
     def __init__(self, nest: Nest, width: int) -> None:
         every = [*statements_of(nest)]
@@ -68,7 +68,7 @@ class _Masks:
 
 
 def _single_read(mask: Given, block: Sequence[Line], given: int) -> int | None:
-    """The one statement that reads a mask until it is given anew, if nothing that the mask reads has changed there."""
+    """The place of the only reader of a mask before its next assignment, if nothing that the mask reads changes."""
     found: list[int] = []
     is_changed = False
     for place, one in enumerate(block[given + 1 :], given + 1):
@@ -94,7 +94,7 @@ class _Names:
     def __init__(self, names: set[str], width: int) -> None:
         self.names, self.width = names, width
         self.blocks = count()
-        self.made: dict[str, tuple[Expr, Scope]] = {}  # what a name stands for, and where
+        self.made: dict[str, tuple[Expr, Scope]] = {}  # the value of each name, and its scope
 
     def inside(self, nest: Nest, margin: int, scope: Scope) -> Nest:
         found: list[Any] = []
@@ -108,7 +108,7 @@ class _Names:
         return tuple(found)
 
     def short(self, line: Line, margin: int, scope: Scope) -> list[Line]:
-        """A line behind those that name what is too long in it; itself if it does not fit then."""
+        """A line after assignments that name its long operands; only the line if it fits, or does not fit even then."""
         if _fits(line, margin, self.width):
             return [line]
         for named in _nameable(line):
@@ -121,7 +121,7 @@ class _Names:
         return [line]
 
     def is_free(self, name: str, value: Expr, scope: Scope) -> bool:
-        """Whether a name is new, or stands for the same in another block: Triton gives a name one type in a loop."""
+        """Whether a name is new, or has this value in a block not around this one: in loops Triton fixes its type."""
         if name not in self.made:
             return name not in self.names
         same, other = self.made[name]
@@ -129,7 +129,7 @@ class _Names:
 
 
 def _nameable(line: Line) -> Iterator[dict[str, ast.expr]]:
-    """What may have names in a statement of one access, with these: its address, then its mask too."""
+    """Candidates of named operands for a statement of one access: its address, then its mask too."""
     calls = (node for value in line.values for node in _taken(value.tree))
     accesses = [node for node in calls if ast.unparse(node.func) in ACCESSES and node.args]
     if len(accesses) == 1:
@@ -147,7 +147,7 @@ def _with_names(line: Line, named: Mapping[str, ast.AST]) -> Line:
 
 
 def _bases(line: Line, address: ast.expr) -> list[str]:
-    """What the names in a statement may begin with: the tensor that it accesses, else what is read for."""
+    """Prefixes of names in a statement: the tensor that it accesses, then the one name that it assigns."""
     while isinstance(address, ast.BinOp):
         address = address.left
     found = [re.sub(r"_(ptr|row|rows|head|cols)$", "", address.id)] if isinstance(address, ast.Name) else []
@@ -155,7 +155,7 @@ def _bases(line: Line, address: ast.expr) -> list[str]:
 
 
 def _taken(node: ast.AST) -> Iterator[ast.Call]:
-    """The calls in an expression that are made whatever a condition in it says."""
+    """The calls in an expression that are made unconditionally, outside of any `a if b else c`."""
     if isinstance(node, ast.Call):
         yield node
     if not isinstance(node, ast.IfExp):

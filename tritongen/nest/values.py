@@ -1,6 +1,6 @@
 """The values of kernels: expressions as trees, from which their text is printed.
 
-Operators and calls make others of them, as kernels spell it: `tl.load(V.x_row + V.cols, mask=V.col_mask)`.
+Operators and calls combine them, spelled as in kernels: `tl.load(V.x_row + V.cols, mask=V.col_mask)`.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def _joined(kind: ast.boolop) -> Callable[[Expr, Term], Expr]:
 
 
 class Expr:
-    """An expression that nobody changes. Two of the same text are equal."""
+    """An immutable expression. Two with the same text are equal."""
 
     def __init__(self, tree: ast.expr) -> None:
         self.tree = tree
@@ -45,17 +45,17 @@ class Expr:
 
     @property
     def bare(self) -> str:
-        """The text, of a tuple without parentheses."""
+        """The text; without parentheses if it is a tuple."""
         return ", ".join(map(ast.unparse, self.tree.elts)) if isinstance(self.tree, ast.Tuple) else self.text
 
     @cached_property
     def names(self) -> tuple[str, ...]:
-        """The names that it reads, each as often as it does."""
+        """The names that it reads, each once per use."""
         return tuple(node.id for node in walk(self.tree) if isinstance(node, ast.Name))
 
     @cached_property
     def variables(self) -> tuple[str, ...]:
-        """The names that it reads, but for those of the functions that it calls."""
+        """The names that it reads, except functions that it calls."""
         nodes = walk(self.tree)
         functions = {id(node.func) for node in nodes if isinstance(node, ast.Call)}
         return tuple(node.id for node in nodes if isinstance(node, ast.Name) and id(node) not in functions)
@@ -72,14 +72,14 @@ class Expr:
         return Expr(changed(self.tree, change))
 
     def with_names(self, others: Mapping[str, Expr]) -> Expr:
-        """The value with others in place of some names."""
+        """The value with names replaced by the values in `others`."""
         if others.keys().isdisjoint(self.names):
             return self
         trees = {name: other.tree for name, other in others.items()}
         return self.changed(lambda node: trees.get(node.id) if isinstance(node, ast.Name) else None)
 
     def to(self, *dtypes: Term) -> Expr:
-        """The value in a dtype, by way of those before it."""
+        """The value cast to each of `dtypes`, one after the other."""
         return functools.reduce(lambda found, dtype: found.method("to", dtype), dtypes, self)
 
     __add__, __sub__ = _binary(ast.Add()), _binary(ast.Sub())
@@ -126,7 +126,7 @@ class Expr:
 
     @property
     def each(self) -> Expr:
-        """Its elements, in a tuple or among arguments."""
+        """Its elements, unpacked in a tuple or among arguments: `*value`."""
         return Expr(ast.Starred(self.tree))
 
     @property
@@ -162,8 +162,8 @@ def _place(at: Term | slice) -> ast.expr:
 
 
 def _grouped(node: ast.AST) -> ast.AST | None:
-    """`(a & b) | c`: what `|` joins has parentheses, though Python needs none; and the last of several comparisons that
-    `and` or `or` joins has none, though `ast.unparse` writes some.
+    """Adds parentheses around `&` in operands of `|`, `(a & b) | c`, though Python needs none, and drops those that
+    `ast.unparse` writes around the last of several comparisons in `and` or `or`.
     """
 
     def side(one: ast.expr) -> ast.expr:
@@ -182,7 +182,7 @@ Term = Expr | ast.expr | str | float | bool | Sequence["Term"] | Mapping[str, "T
 
 
 def tree_of(operand: Term) -> ast.expr:
-    """The tree of a value, a name, a number, or several."""
+    """The tree of a value, a name, a constant, or a collection of these."""
     match operand:
         case Expr(tree=tree):
             return tree
@@ -201,12 +201,12 @@ def tree_of(operand: Term) -> ast.expr:
 
 
 def quoted(text: str) -> Expr:
-    """The value that is a text."""
+    """A string literal."""
     return Expr(ast.Constant(text))
 
 
 def either(test: Term, value: Term, other: Term) -> Expr:
-    """One value where a test holds, else the other."""
+    """`value if test else other`."""
     return Expr(ast.IfExp(tree_of(test), tree_of(value), tree_of(other)))
 
 
@@ -219,7 +219,7 @@ def product(first: Term, *others: Term) -> Expr:
 
 
 def joined(*tests: Expr | None) -> Expr | None:
-    """Whether all of some tests hold, of those that there are; None where there are none."""
+    """The tests that are not None, joined by `&`; None if there are none."""
     found = [test for test in tests if test is not None]
     return functools.reduce(Expr.__and__, found) if found else None
 
@@ -240,7 +240,7 @@ class _Variables:
 
 
 class Functions:
-    """The functions that a kernel or a host calls: those of a module, or of the runtime."""
+    """The functions that a kernel or a host calls: functions of a module, or of the runtime."""
 
     def __init__(self, module: str = "") -> None:
         self._module = module
@@ -263,7 +263,7 @@ tensors, torch = Functions("tensors"), Functions("torch")  # of hosts
 
 
 def expr(operand: Term) -> Expr:
-    """What an operand is as a value."""
+    """An operand as an `Expr`."""
     return (
         operand if isinstance(operand, Expr) else named(operand) if isinstance(operand, str) else Expr(tree_of(operand))
     )
@@ -271,7 +271,7 @@ def expr(operand: Term) -> Expr:
 
 @functools.cache
 def named(text: str) -> Expr:
-    """A name, with fields that it may have as in `x_ptr.dtype`, or a number that is spelled."""
+    """The value of a name, with fields as in `x_ptr.dtype`, or of an integer's text."""
     first, *fields = text.split(".")
     if not fields and first.isdigit():
         return Expr(ast.Constant(int(first)))

@@ -15,7 +15,7 @@ from .structure import reached, references
 
 @dataclass(frozen=True, slots=True)
 class Attention:
-    """A sum along the axis `streamed` of exponentials of scores, a matmul along that and `rows`, times a matrix."""
+    """A matmul `total` over `streamed` of a matrix by weights from the matmul `score` along `rows` and `streamed`."""
 
     total: Value
     score: str
@@ -27,7 +27,7 @@ class Attention:
 def attentions(op: Op) -> list[Attention]:
     """The attentions in an operator, whether or not any kernel streams them.
 
-    What is summed to scores, such as exponentials of a projection in linear attention, are features, and no weights.
+    Left out are sums that are scores of others: exponentials in linear attention are features, not weights.
     """
     found = [*_attentions(op)]
     scores = {one.score for one in found}
@@ -54,7 +54,7 @@ def _attentions(op: Op) -> Iterator[Attention]:
 
 
 def _axes(op: Op, score: Node, total: Reduce, matrix: Node) -> tuple[str, str] | None:
-    """The rows of scores, which the matrix lacks, and the axis that is summed; None for what is no matmul of both."""
+    """The axis of rows, which `matrix` lacks, and the summed axis; None unless `score` is a matmul of both."""
     sides = sides_of(op, score)
     if sides is None:
         return None
@@ -67,13 +67,13 @@ def _axes(op: Op, score: Node, total: Reduce, matrix: Node) -> tuple[str, str] |
 
 
 def _mixes_heads(op: Op, score: Node, node: Node) -> bool:
-    """Whether a matmul sums scores or probabilities over axes of heads alone, which both sides of the scores have."""
+    """Whether a matmul sums only over axes, such as heads, that both sides of the scores have."""
     one, other, *_ = sides_of(op, score) or (score, score)
     return isinstance(node, Reduce) and {*node.over} <= {*one.axes} & {*other.axes}
 
 
 def _are_of_attention(nodes: Iterable[Node], of: set[str], axes: tuple[str, str]) -> bool:
-    """Whether exponentials of some values are in nodes, or positions along both axes, as in linear attention."""
+    """Whether `nodes` have exponentials of the values `of`, or positions along both `axes`, as in linear attention."""
     walked = [part for node in nodes for part in walk(node)]
     exponentials = (part for part in walked if isinstance(part, Call) and part.function in ("exp", "exp2"))
     positions = {part.axis for part in walked if isinstance(part, Index)}

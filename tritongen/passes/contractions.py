@@ -1,4 +1,4 @@
-"""Contractions in the math: sums of products whose two sides each have axes that the other lacks."""
+"""Contractions in the math: sums of products of two sides, each of which has axes that the other lacks."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from .structure import of_strips, reached
 class Product:
     """A value that sums a left side [rows, inner] times a right side [inner, cols] over the inner axes.
 
-    `scale` multiplies what a group of the inner axes sums up to. All that it gives is added to the value `sum`.
+    `scale` multiplies the partial sum of each group of the inner axes. The result is accumulated into the value `sum`.
     """
 
     name: str
@@ -38,10 +38,10 @@ class Product:
 
 @dataclass(frozen=True, slots=True)
 class Contraction:
-    """The products of an operator, and what the axes are to them, each in the order of the results.
+    """The products of an operator and the roles of its axes, each role in the order of the results.
 
-    The first of the inner axes are `groups`, along which scales vary that the others leave alone. The last of the
-    columns are `col_groups`, where the result is reduced over such groups of columns.
+    `groups` are the first of the inner axes, along which scales vary. `col_groups` are the last of the columns if the
+    epilogue reduces the result over groups of adjacent columns.
     """
 
     products: tuple[Product, ...]
@@ -54,22 +54,22 @@ class Contraction:
 
     @property
     def sums(self) -> tuple[str, ...]:
-        """The values that products add up to: their own, or one for several that are only added."""
+        """The values that products accumulate into: one per product, or one for several that are only added."""
         return tuple(dict.fromkeys(product.sum for product in self.products))
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The values that are products."""
+        """The names of the products."""
         return tuple(product.name for product in self.products)
 
     @property
     def factors(self) -> tuple[Node, ...]:
-        """What is multiplied: the left and the right side of each product."""
+        """The operands: the left and the right side of each product."""
         return tuple(side for product in self.products for side in product.sides)
 
     @property
     def is_plain(self) -> bool:
-        """Whether only inputs are multiplied, and nothing that is computed of them."""
+        """Whether all operands are inputs as loaded, without a prologue."""
         return all(isinstance(factor, Load) for factor in self.factors)
 
     @property
@@ -78,7 +78,7 @@ class Contraction:
         return tuple(axis for axis in self.inner if axis not in self.groups)
 
     def lacking(self, role: str, axes: tuple[str, ...]) -> tuple[str, ...]:
-        """The last axes of a role, along which a tensor that has the first of them stays the same."""
+        """The last axes of a role, along which a tensor with `axes` is constant; () if its own are not the first."""
         every = self.telling(role, axes)
         has = tuple(axis for axis in every if axis in axes)
         return every[len(has) :] if has == every[: len(has)] else ()
@@ -88,9 +88,9 @@ class Contraction:
         return found
 
     def telling(self, role: str, axes: tuple[str, ...]) -> tuple[str, ...]:
-        """The axes of a role that tell where a tensor with some of them lies.
+        """The axes of a role that address a tensor with `axes`.
 
-        Of columns in groups, those tell in which group alone, or where in one, if the tensor has no others.
+        For grouped columns: those of the groups, or those within a group, if the tensor has no others.
         """
         every = self.axes(role)
         if role == "cols" and self.col_groups:
@@ -100,19 +100,19 @@ class Contraction:
         return every
 
     def strips_axis(self, node: Reduce) -> int:
-        """The axis of tiles, 0 or 1, that a node reduces by strips."""
+        """The axis of a tile along which `node` reduces by strips: 1 if it is over the columns, else 0."""
         return int(set(node.over) == set(self.cols))
 
     def roles(self, axes: tuple[str, ...]) -> tuple[str, ...]:
-        """The roles that some axes play, in the order in which the last of each comes: that is next to what follows."""
+        """The roles of `axes`, ordered by the last axis of each role, which is adjacent to the next role."""
         role = {axis: name for name in ("batch", "rows", "cols", "inner") for axis in self.axes(name)}
         return tuple(dict.fromkeys(role[axis] for axis in reversed(axes)))[::-1]
 
 
 def contraction_of(op: Op) -> tuple[Op, Contraction] | None:
-    """The operator with its matmuls as separate values, and what they are; None where there is none.
+    """The operator with each matmul as a value of its own, and its `Contraction`; None if it has no matmul.
 
-    Raises `Mistakes` where there are products that one kernel does not compute.
+    Raises `Mistakes` if one kernel cannot compute all of its products.
     """
     found, groups = _by_group(op)
     if not found:
@@ -142,7 +142,7 @@ def contraction_of(op: Op) -> tuple[Op, Contraction] | None:
 
 
 def _alike(op: Op, found: dict[str, _Sides]) -> _Sides:
-    """The first of some products, which all are over the same axes. Raises `Mistakes` where they are not."""
+    """The first of the products. Raises `Mistakes` unless all have the same free and summed axes."""
     first = next(iter(found.values()))
     for name, sides in found.items():
         if (sides.free, sides.over) != (first.free, first.over):
@@ -161,7 +161,7 @@ def _product(op: Op, name: str, sides: _Sides, groups: tuple[str, ...], turned: 
 
 
 def _check_results(op: Op, contraction: Contraction) -> None:
-    """Refuse what has some of the axes of a side alone, which a tile has all of: but for a number of each group."""
+    """Refuse results with only some axes of a role, as tiles have all; they may have one value per column group."""
     groups = set(contraction.cols[: -len(contraction.col_groups)]) if contraction.col_groups else set()
     for result in _plain(op):
         for role in ("batch", "rows", "cols"):
@@ -174,12 +174,12 @@ def _check_results(op: Op, contraction: Contraction) -> None:
 
 
 def _plain(op: Op) -> list[Result]:
-    """The results that do not have a value for each strip."""
+    """The results that are not reduced by strips."""
     return [result for result in op.results if of_strips(op, result) is None]
 
 
 def _is_turned(op: Op, rows: frozenset[str], cols: frozenset[str]) -> bool:
-    """Whether such rows are the columns of tiles: as strips are reduced, or as the first result has them."""
+    """Whether `rows` are the columns of tiles: as strips are reduced, or else if the first result ends in one."""
     used = {value.node.strips for value in op.values if isinstance(value.node, Reduce)}
     for strips in op.strips:
         if strips.axis in used:
@@ -188,13 +188,13 @@ def _is_turned(op: Op, rows: frozenset[str], cols: frozenset[str]) -> bool:
 
 
 def _leading_axes(op: Op, products: list[Product], over: tuple[str, ...]) -> frozenset[str]:
-    """Free axes of one side that stand before the summed ones, while others of that side stand behind, as in a
-    convolution with windows of one element: they are a batch, in which the other side is always the same. As rows or
-    columns, together with those behind, they would need a copy.
+    """The free axes of one side that precede the summed ones, if others of that side follow these, as in a convolution
+    with windows of one element. They become a batch that the other side does not vary along; as rows or columns,
+    together with those that follow, they would need a copy.
     """
     names = {product.name for product in products}
     if any(isinstance(value.node, Reduce) and value.name not in names for value in op.values):
-        return frozenset()  # It is over all columns of a tile.
+        return frozenset()  # Such a reduction is over all columns of a tile.
     for side in zip(*(product.sides for product in products), strict=True):
         found = {_before(op.input(node.name).type.axes, over) if isinstance(node, Load) else () for node in side}
         if len(found) == 1 and (axes := found.pop()):
@@ -203,7 +203,7 @@ def _leading_axes(op: Op, products: list[Product], over: tuple[str, ...]) -> fro
 
 
 def _before(axes: tuple[str, ...], over: tuple[str, ...]) -> tuple[str, ...]:
-    """The axes before some summed ones, where those stand together and others behind them."""
+    """The axes before the summed ones, if these are adjacent and others follow them; else ()."""
     summed = [n for n, axis in enumerate(axes) if axis in over]
     together = len(summed) == summed[-1] - summed[0] + 1
     return axes[: summed[0]] if together and summed[-1] + 1 < len(axes) else ()
@@ -215,14 +215,14 @@ def is_product(op: Op, node: Node) -> bool:
 
 
 def comes_of_matmuls(op: Op, name: str) -> bool:
-    """Whether a value is what matmuls give, or is made of that element by element."""
+    """Whether a value is a matmul, or computed elementwise from the results of matmuls only."""
     reductions = {value.name for value in op.values if isinstance(value.node, Reduce)}
     found = reached(op.refs, {name}, reductions) & reductions
     return bool(found) and all(is_product(op, op.value(other).node) for other in found)
 
 
 def free_sides(op: Op, node: Node) -> tuple[frozenset[str], ...]:
-    """The axes of either side of a sum of products that are not summed; () for any other node."""
+    """The free (not summed) axes of each side of a sum of products; () for any other node."""
     sides = _sides(op, node, False)
     return sides.free if sides else ()
 
@@ -234,13 +234,13 @@ def sides_of(op: Op, node: Node) -> tuple[Node, Node, tuple[Node, ...]] | None:
 
 
 def dot_of(node: Reduce, factors: tuple[Node, ...]) -> Reduce:
-    """The sum of some of a sum's factors alone, over the same axes."""
+    """The sum `node` of only `factors`, over the same axes."""
     core = product_of(factors)
     return replace(node, arg=core, axes=tuple(axis for axis in core.axes if axis not in node.over))
 
 
 def with_factors_outside(op: Op, axis: str, taken: set[str]) -> Op:
-    """The operator whose matmuls along an axis are such alone: factors that lack all summed axes multiply these."""
+    """The operator in which factors that lack all summed axes multiply the results of matmuls that have `axis`."""
     values: list[Value] = []
     for value in op.values:
         node, sides = value.node, sides_of(op, value.node)
@@ -254,8 +254,7 @@ def with_factors_outside(op: Op, axis: str, taken: set[str]) -> Op:
 
 @dataclass(frozen=True, slots=True)
 class _Sides:
-    """The factors of a sum of products: those of either side, those that lack all inner axes, and those
-    that vary with groups of them alone."""
+    """The factors of a sum of products; `outside` lack all inner axes, `scales` vary along groups of them only."""
 
     left: tuple[Node, ...]
     right: tuple[Node, ...]
@@ -264,7 +263,7 @@ class _Sides:
     scales: tuple[Node, ...] = ()
 
     def scaled(self, scales: set[Node]) -> _Sides:
-        """With some factors separate, as scales of groups."""
+        """A copy with `scales` moved out of both sides."""
         left, right = (tuple(f for f in side if f not in scales) for side in (self.left, self.right))
         return replace(self, left=left, right=right, scales=tuple(f for f in (*self.left, *self.right) if f in scales))
 
@@ -282,7 +281,7 @@ class _Sides:
 
 
 def _by_group(op: Op) -> tuple[dict[str, _Sides], tuple[str, ...]]:
-    """The matmuls with the scales of groups factored out, and the axes of the groups; neither where there are none."""
+    """The matmuls with scales of groups factored out, and the axes of the groups; both empty if there are no groups."""
     found = _all_sides(op, True)
     overs = {sides.over for sides in found.values()}
     if len(overs) != 1:
@@ -292,7 +291,7 @@ def _by_group(op: Op) -> tuple[dict[str, _Sides], tuple[str, ...]]:
 
 
 def _all_sides(op: Op, by_group: bool) -> dict[str, _Sides]:
-    """The two sides of each sum of products. There are no groups along one axis."""
+    """The two sides of each sum of products. A sum over a single axis has no groups."""
     sums = [(value.name, value.node) for value in op.values if isinstance(value.node, Reduce)]
     found = ((name, _sides(op, node, by_group and len(node.over) > 1)) for name, node in sums)
     return {name: sides for name, sides in found if sides}
@@ -300,7 +299,7 @@ def _all_sides(op: Op, by_group: bool) -> dict[str, _Sides]:
 
 @fact
 def _sides(op: Op, node: Node, by_group: bool) -> _Sides | None:
-    """The two sides of a sum of products; None where one side has no axis of its own."""
+    """The two sides of a sum of products; None if a side has no axis that the other lacks."""
     if not isinstance(node, Reduce) or node.kind != "sum":
         return None
     factors = factors_of(op, node.arg, node.over, by_group)
@@ -314,7 +313,7 @@ def _sides(op: Op, node: Node, by_group: bool) -> _Sides | None:
 
 
 def product_of(factors: tuple[Node, ...]) -> Node:
-    """Some factors, multiplied one by one."""
+    """The product of `factors`, multiplied from left to right."""
     return reduce(times, factors)
 
 
@@ -329,7 +328,7 @@ def applied(function: str, left: Node, right: Node) -> Call:
 
 
 def _without_scales(op: Op, found: dict[str, _Sides]) -> tuple[Op, tuple[str, ...]]:
-    """Factors without an inner axis multiply the sum, not each of its terms. Also the sums' names."""
+    """The operator in which factors without inner axes multiply sums and not their terms, and the names of the sums."""
     values: list[Value] = []
     names, taken = [], op.names
     for value in op.values:
@@ -348,7 +347,7 @@ def _without_scales(op: Op, found: dict[str, _Sides]) -> tuple[Op, tuple[str, ..
 
 
 def _check(op: Op, names: tuple[str, ...], sides: _Sides, found: dict[str, _Sides]) -> set[str]:
-    """The inputs that factors are made of. Refuses what the kernels of a contraction do not compute beside it."""
+    """The inputs that factors are computed from. Refuses math that the kernels of a contraction do not compute."""
     line = names[0]
     for axis in sides.over:
         if not all(any(axis in factor.axes for factor in side) for side in (sides.left, sides.right)):
@@ -370,7 +369,7 @@ def _check(op: Op, names: tuple[str, ...], sides: _Sides, found: dict[str, _Side
 
 
 def _factors_read(op: Op, line: str, names: tuple[str, ...], found: dict[str, _Sides]) -> set[str]:
-    """The inputs that factors are made of. Refuses factors that are made of reductions."""
+    """The inputs that factors are computed from. Refuses factors that depend on reductions."""
     nodes = {node for one in found.values() for factor in one.inside for node in below(op, factor)}
     if reductions := [node for node in nodes if isinstance(node, Reduce)]:
         products = [op.value(name).node for name in names]
@@ -380,7 +379,7 @@ def _factors_read(op: Op, line: str, names: tuple[str, ...], found: dict[str, _S
 
 
 def check_picked(op: Op, contraction: Contraction, picked: Picked) -> None:
-    """Refuse matrices that are picked but for a single plain product of floats, and along the batch."""
+    """Refuse gathered matrices, except one per batch element, as an operand of a single plain matmul of floats."""
     axes = op.input(picked.name).type.axes
     is_matrix = contraction.batch == (picked.batch,) and len(axes) == len(contraction.roles(axes))
     plain = contraction.is_plain and len(contraction.products) == 1 and not contraction.groups
@@ -395,7 +394,7 @@ def _factors_of(contraction: Contraction) -> set[str]:
 
 
 def _check_dtypes(op: Op, line: str, sides: tuple[Node, Node]) -> None:
-    """Refuse integers other than int8; what a side reads may be other integers that it makes int8 of."""
+    """Refuse operands of integers other than int8; inputs of other integer dtypes may be cast to int8."""
     known = {tensor.name: set(tensor.type.dtypes) for tensor in op.inputs}
     if promote(*sides).kind == "float":
         return

@@ -1,7 +1,7 @@
-"""Exponentials below the logarithm of their sum, as exponentials below their maximum, divided.
+"""Rewrites exponentials of scores minus their lse as exponentials of scores minus their maximum, divided by the sum.
 
-`exp(s - logsumexp(s, N))` is `exp(s - max(s, N)) / sum(exp(s - max(s, N)), N)`, which needs no lse. Where that has uses
-of its own, as in a loss beside attention, a step need not store it before another goes along the scores again.
+`exp(s - logsumexp(s, N))` is `exp(s - max(s, N)) / sum(exp(s - max(s, N)), N)`, which needs no lse. If the lse has
+further uses, as in a loss next to attention, no step has to store it before another iterates over the scores again.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from .structure import reached, references
 
 
 def with_divided_powers(op: Op) -> Op:
-    """The operator, whose reductions have names, with such exponentials divided."""
+    """The operator with such exponentials divided by their sum; its reductions must have names."""
 
     def divided(node: Node) -> Node:
         if Call not in node.kinds:
@@ -39,9 +39,7 @@ def _divided(op: Op, power: Call) -> Node | None:
 
 
 def divisor_of(op: Op, score: Node, less: Node) -> Node | None:
-    """What exponentials of scores below their maximum are divided by, where they are below `less`; None where that is
-    not the logarithm of their sum.
-    """
+    """The divisor that turns `exp(score - max)` into `exp(score - less)`; None if `less` is not the lse."""
     total = _total(op, score, less)
     return _divisor(op, less, *total) if total else None
 
@@ -57,7 +55,7 @@ def _is_shift(op: Op, less: Node) -> bool:
 
 
 def _total(op: Op, score: Node, less: Node) -> tuple[Ref, Node] | None:
-    """The sum of exponentials of scores of which what is subtracted from them is made, and what these are below."""
+    """The sum of exponentials of `score` that `less` is computed from, and the maximum that they subtract."""
     inside = reached(op.refs, references(less), ())
     for value in op.values:
         summed = powers_summed(op, value) if value.name in inside else None
@@ -67,8 +65,8 @@ def _total(op: Op, score: Node, less: Node) -> tuple[Ref, Node] | None:
 
 
 def _divisor(op: Op, less: Node, total: Ref, shift: Node) -> Node | None:
-    """What exponentials below a shift are divided by, where they are to be below its logarithm plus the shift: their
-    sum, or that and those of further values, as of a sink.
+    """The divisor of exponentials shifted by `shift`, if `less` is `log(total) + shift`: `total`, plus an exponential
+    for each `logaddexp`, as of an attention sink; None for any other `less`.
     """
     match resolve(op, less):
         case Call(function="add", args=(left, right)):

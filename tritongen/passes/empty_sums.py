@@ -13,13 +13,13 @@ from ..spec.types import COMPUTED
 from .factors import unless_empty
 
 Axes = frozenset[str]
-_FINITE = {"add", "sub", "mul", "neg", "positive", "square", "abs", "where"}  # of finite values, 0 among them
+_FINITE = {"add", "sub", "mul", "neg", "positive", "square", "abs", "where"}  # finite for finite arguments, including 0
 
 
 def outside(op: Op, name: str, factor: Node, over: tuple[str, ...], others: tuple[str, ...] = ()) -> Node:
-    """A factor of the terms that a value sums over some axes, and maybe over others later, as it multiplies the sum.
+    """A factor of the terms that value `name` sums over `over`, and later over `others`, as it multiplies the sum.
 
-    It is 1 where the sum is empty, if results depend on that.
+    It is replaced by 1 where the sum is empty, if results depend on that.
     """
     summed, undefined = possibly_empty(op, over), undefined_over(op, factor) - {*others}
     if factor.dtype.kind != "float" or not is_seen(op, name, summed, undefined):
@@ -28,10 +28,10 @@ def outside(op: Op, name: str, factor: Node, over: tuple[str, ...], others: tupl
 
 
 def undefined_over(op: Op, node: Node, divides: bool = False) -> Axes:
-    """The axes of which one being empty makes a node NaN or infinite, or its reciprocal if something `divides` by it.
+    """The axes that make `node`, or with `divides` its reciprocal, NaN or infinite if any of them is empty.
 
-    An empty mean does, what is taken of nothing, and the reciprocal or another function of an empty sum. A value for
-    each row that a step reads may have been reduced over any axis that it lacks.
+    They come from means, `take` along an empty axis, and the reciprocal or another function of an empty sum. A per-row
+    input of a step may have been reduced over any axis that it lacks.
     """
     found: set[str] = set()
     rows = {tensor.name for tensor in op.inputs if tensor.type.dtypes == COMPUTED}
@@ -67,7 +67,7 @@ def undefined_over(op: Op, node: Node, divides: bool = False) -> Axes:
 
 
 def unless_empty_of(node: Node) -> tuple[Node, tuple[str, ...]] | None:
-    """What `unless_empty` was given: a factor, and the axes; None for another node."""
+    """The factor and the axes that `unless_empty` was called with to make `node`; None for any other node."""
     match node:
         case Call(function="where", args=(Call(function="ne", args=(Size(over=over), _)), factor, _)):
             return (factor, over) if node == unless_empty(factor, *over) else None
@@ -75,14 +75,14 @@ def unless_empty_of(node: Node) -> tuple[Node, tuple[str, ...]] | None:
 
 
 def possibly_empty(op: Op, axes: set[str] | tuple[str, ...]) -> Axes:
-    """Those of some axes whose length is not fixed."""
+    """The axes among `axes` without a fixed length."""
     return frozenset(axes) - {axis for axis, length in op.sizes if length}
 
 
 def is_seen(op: Op, name: str, summed: Axes, undefined: Axes) -> bool:
-    """Whether a result has elements that depend on a value where one axis of `summed` and one of `undefined` are empty.
+    """Whether elements of a result depend on value `name` where an axis of `summed` and one of `undefined` are empty.
 
-    What has such an axis has no elements then.
+    Values that have such an axis have no elements then.
     """
     left, seen = [(name, summed, undefined)], set[tuple[str, Axes, Axes]]()
     while left:
@@ -99,7 +99,7 @@ def is_seen(op: Op, name: str, summed: Axes, undefined: Axes) -> bool:
 
 
 def _above(node: Node, name: str, axes: Axes) -> Iterator[Axes]:
-    """The axes of what a value is a part of, for each place where a node refers to it."""
+    """For each reference to `name` in a node, the axes of all expressions around it."""
     axes |= {*node.axes}
     if isinstance(node, Ref) and node.name == name:
         yield axes

@@ -10,16 +10,16 @@ from ..lang.ir import Node, Op, Reduce, Ref, Value, walk
 from .structure import reached, references
 
 WIDEST = 256  # columns that one tile holds, so that it can reduce them
-WIDEST_GROUP = 128  # and those of a group, for all sums of a tile: each half of one has full groups
-# Of strips that tiles are reduced by: any tile has an integer of these. A warp holds 16 rows of a matmul's result.
+WIDEST_GROUP = 128  # columns of a group, over all sums of a tile: each half of a tile has full groups
+# Sizes of strips: every tile is an integer number of strips. A warp holds 16 rows of a matmul's result.
 STRIP_ROWS, STRIP_COLS = 16, 64
 
 
 def groups_of(op: Op, names: tuple[str, ...], inside: Iterable[str], cols: tuple[str, ...]) -> tuple[str, ...]:
-    """The last of the columns, in their order, if all that is reduced of some products is reduced over groups of them.
+    """The last of `cols`, in their order, if all reductions of the products `names` are over exactly these columns.
 
-    () where it is not, or where tiles do not have full groups: their length has to be a power of two that the spec
-    tells. Nor where what is multiplied, the inputs `inside`, lacks a column or has them in another order.
+    () if not, or if tiles do not have full groups: their length has to be a power of two that the spec fixes. Also ()
+    if an input in `inside`, read by the operands, has only some of `cols`, or has them in another order.
     """
     nodes = [value.node for value in op.values if isinstance(value.node, Reduce) and value.name not in names]
     reduced = {axis for node in nodes for axis in node.over}
@@ -33,7 +33,7 @@ def groups_of(op: Op, names: tuple[str, ...], inside: Iterable[str], cols: tuple
 
 
 def _is_grouped(op: Op, node: Reduce, names: Container[str]) -> bool:
-    """Whether a tile's groups are reduced to one value each."""
+    """Whether `node` reduces each group of a result of the products to one value."""
     return follows(op, node, names) and not node.strips and node.kind not in ("argmax", "argmin")
 
 
@@ -42,7 +42,7 @@ def follows(op: Op, node: Node, names: Container[str]) -> bool:
 
 
 def check_reductions(op: Op, names: tuple[str, ...], rows: frozenset[str], cols: frozenset[str]) -> None:
-    """Refuse what is reduced beside some products, but for full rows that a tile holds, and strips."""
+    """Refuse reductions other than the products, except over full rows that fit in a tile, and over strips."""
     for value in op.values:
         if isinstance(value.node, Reduce) and value.name not in names:
             if value.node.strips:
@@ -52,7 +52,7 @@ def check_reductions(op: Op, names: tuple[str, ...], rows: frozenset[str], cols:
 
 
 def _check_row(op: Op, value: Value, cols: frozenset[str], is_after: bool) -> None:
-    """A reduction has to be after the product, of the result, over full rows that a tile holds."""
+    """Refuse a reduction, unless it is of the product's result over full rows that fit in a tile, and no variance."""
     assert isinstance(value.node, Reduce)
     sizes = dict(op.sizes)
     width = 1
@@ -78,7 +78,7 @@ def _check_row(op: Op, value: Value, cols: frozenset[str], is_after: bool) -> No
 
 
 def _check_strips(op: Op, value: Value, rows: frozenset[str], cols: frozenset[str], is_after: bool) -> None:
-    """What is reduced by strips has to be made of the product, over all rows or all columns of a tile."""
+    """Refuse a reduction by strips, unless it is of the product's result over all rows or all columns of a tile."""
     assert isinstance(value.node, Reduce)
     over = value.node.over
     reduced = {STRIP_ROWS: rows, STRIP_COLS: cols}[op.strips_along(value.node.strips).width]
@@ -89,7 +89,7 @@ def _check_strips(op: Op, value: Value, rows: frozenset[str], cols: frozenset[st
 
 
 def below(op: Op, node: Node) -> list[Node]:
-    """A node and all below it, and the lines that these refer to."""
+    """All nodes of the expression `node`, and of the lines that it refers to."""
     lines = reached(op.refs, references(node), ())
     nodes = (node, *(value.node for value in op.values if value.name in lines))
     return [part for one in nodes for part in walk(one)]

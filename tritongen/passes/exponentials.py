@@ -1,6 +1,6 @@
-"""Sums of exp(x - max(x)), what softmax and logsumexp are made of: which sums of the math these are.
+"""Finds sums of exp(x - max(x)), as in softmax and logsumexp.
 
-Such a sum and its maximum take one walk along a row together, and the sum tells of NaN for both.
+Such a sum and its maximum take one pass over a row together, and the sum alone has to propagate NaN for both.
 """
 
 from __future__ import annotations
@@ -10,12 +10,12 @@ from ..lang.ir import Call, Cast, Constant, Load, Node, Op, Reduce, Ref, Take, V
 from ..lang.rewrite import rebuild
 from ..lang.special import PASSES_NAN
 
-VALUELESS = ("max", "min", "argmax", "argmin")  # Reductions that have no value over no elements, if they are seen.
+VALUELESS = ("max", "min", "argmax", "argmin")  # Reductions that are undefined over no elements, if results show them.
 
 
 @fact
 def exp_pairs(op: Op) -> dict[str, Value]:
-    """Sums of exp(x - max(x)): the name of each sum, with the maximum that it goes with."""
+    """Maps the name of each sum of exp(x - max(x)) to the value of its maximum."""
     pairs: dict[str, Value] = {}
     for value in op.values:
         summed = powers_summed(op, value)
@@ -26,7 +26,7 @@ def exp_pairs(op: Op) -> dict[str, Value]:
 
 
 def powers_summed(op: Op, value: Value) -> tuple[Node, Node] | None:
-    """x and y where a value is the sum of exp(x - y); None where it is another."""
+    """x and y if a value is the sum of exp(x - y), else None."""
     match value.node:
         case Reduce(kind="sum", arg=arg):
             match resolve(op, arg):
@@ -38,7 +38,7 @@ def powers_summed(op: Op, value: Value) -> tuple[Node, Node] | None:
 
 
 def walks(op: Op) -> dict[str, int]:
-    """How many walks along the row come before each value is known."""
+    """The number of passes over the row before each value is known."""
     refs = op.refs
     reductions = {value.name for value in op.values if isinstance(value.node, Reduce)}
     largest = {name: value.name for name, value in exp_pairs(op).items()}
@@ -54,13 +54,13 @@ def walks(op: Op) -> dict[str, int]:
 
 
 def maximum_of(op: Op, x: Node, subtracted: Node) -> Value | None:
-    """The maximum of `x`, if that is what is subtracted: as it is, or with infinities replaced by zero."""
+    """The maximum of `x`, if it is subtracted as it is or with infinities replaced by zero; else None."""
     largest = _largest(op, subtracted)
     return largest if largest is not None and isinstance(largest.node, Reduce) and largest.node.arg == x else None
 
 
 def _largest(op: Op, subtracted: Node) -> Value | None:
-    """The maximum that is subtracted, of whatever."""
+    """The maximum (of any argument) that is subtracted, as it is or with infinities replaced by zero; else None."""
     if not isinstance(subtracted, Ref):
         return None
     value = op.value(subtracted.name)
@@ -87,16 +87,16 @@ def resolve(op: Op, node: Node) -> Node:
 
 
 def inlined(op: Op, node: Node) -> Node:
-    """The node without references to lines."""
+    """The node with references to lines replaced by their expressions."""
     node = resolve(op, node)
     return rebuild(node, tuple(inlined(op, part) for part in children(node)))
 
 
 def is_hidden(op: Op, largest: Value) -> bool:
-    """Whether a maximum is seen only through what it shifts, as those of softmax and logsumexp, so that none may be.
+    """Whether a maximum only shifts exponentials, as in softmax and logsumexp, so that an empty row needs none.
 
-    Over no elements nothing is shifted, and what is subtracted with infinities replaced by zero is zero. What is taken
-    of them is NaN, shifted or not. A maximum of maxima shifts what these are of.
+    Over no elements nothing is shifted, and a maximum with infinities replaced by zero is zero. Elements taken from an
+    empty row are NaN, shifted or not. A maximum of maxima also shifts their arguments.
     """
     unnamed = [value for value in op.values if not value.source and resolve(op, value.node) == largest.node]
     names = {value.name for value in unnamed}
@@ -119,7 +119,7 @@ def is_hidden(op: Op, largest: Value) -> bool:
 
 
 def _shifts(op: Op, x: Node, subtracted: Node, largest: Value) -> bool:
-    """Whether the maximum of `x` is subtracted, and is a maximum, or made of it."""
+    """Whether a maximum of `x`, or of maxima of `x`, is subtracted, and `largest` is one of these."""
     value = _largest(op, subtracted)
     node = None if value is None else value.node
     is_made = False
@@ -132,14 +132,14 @@ def _shifts(op: Op, x: Node, subtracted: Node, largest: Value) -> bool:
 
 
 def _is_taken(x: Node, largest: Node) -> bool:
-    """Whether elements are read at some position along an axis of a maximum."""
+    """Whether `x` takes elements by position along an axis that the maximum `largest` reduces."""
     return isinstance(largest, Reduce) and any(
         axis in largest.over for node in walk(x) if isinstance(node, Load | Take) for axis, _ in node.at
     )
 
 
 def tells_of_nan(op: Op, largest: Value, total: Value) -> bool:
-    """Whether a maximum may drop NaN, since every result that it is in gets NaN from its sum."""
+    """Whether a maximum may drop NaN, because every result that depends on it gets NaN from its sum."""
     nan_fates: dict[str, str] = {largest.name: "dropped", total.name: "kept"}
     for value in op.values:
         nan_fates.setdefault(value.name, _nan_in(value.node, nan_fates))
@@ -147,7 +147,7 @@ def tells_of_nan(op: Op, largest: Value, total: Value) -> bool:
 
 
 def _nan_in(node: Node, nan_fates: dict[str, str]) -> str:
-    """What became of a row's NaN in a node: "dropped", surely "kept", or "" where the maximum is not in it."""
+    """What happens to a row's NaN in a node: "dropped", "kept" if surely propagated, or "" if it reads no maximum."""
     if isinstance(node, Ref):
         return nan_fates[node.name]
     states = {_nan_in(child, nan_fates) for child in children(node)}

@@ -1,4 +1,4 @@
-"""The factors of a sum of products, and which of them need not meet each of its terms."""
+"""The factors of a sum of products, and those that can multiply the sum instead of each term."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from ..spec.types import FLOAT8S, FLOATS
 from .exponentials import resolve
 from .sides import are_outer
 
-SHORTEST = 32  # terms of a group that has a sum of its own: as many bytes as tensor cores multiply at once
+SHORTEST = 32  # terms of a group that is summed separately: as many bytes as tensor cores multiply at once
 
 
 def factors_of(op: Op, node: Node, over: tuple[str, ...], by_group: bool) -> list[Node]:
-    """What a node multiplies, to be summed over some axes.
+    """The factors of `node`, which is to be summed over `over`.
 
-    Lines are looked into that span both sides, or have factors that lack all of these axes, or with `by_group`
-    some of them; any other stays a line.
+    A line is decomposed if it has all axes of `node`, or factors that lack all axes of `over` (with `by_group`, some of
+    them); any other line is one factor.
     """
 
     def leaves(factor: Node) -> bool:
@@ -35,7 +35,7 @@ def factors_of(op: Op, node: Node, over: tuple[str, ...], by_group: bool) -> lis
         if isinstance(part, Call) and part.function == "mul":
             return [factor for arg in part.args for factor in flat(arg)]
         if isinstance(part, Call) and part.function == "div" and set(part.axes) == set(node.axes):
-            number, by = part.args  # Which may be a factor of one side, or of neither.
+            number, by = part.args  # The divisor may be a factor of one side, or of neither.
             return [*flat(number), Call("reciprocal", (by,), by.axes, by.dtype)]
         return [part]
 
@@ -43,7 +43,7 @@ def factors_of(op: Op, node: Node, over: tuple[str, ...], by_group: bool) -> lis
 
 
 def flat_product(node: Node, op: Op | None = None) -> Iterator[Node]:
-    """What a product multiplies, through the lines of an operator if it is given; a node that is none alone."""
+    """The factors of a product, looking through lines of `op` if given; any other node is its only factor."""
     inner = resolve(op, node) if op else node
     if isinstance(inner, Call) and inner.function == "mul":
         for arg in inner.args:
@@ -58,15 +58,15 @@ def is_outer(op: Op, node: Node) -> bool:
 
 
 def unless_empty(factor: Node, *over: str) -> Call:
-    """A factor of the terms of a sum over some axes, and 1 where they are empty: whatever it is, such a sum is 0."""
+    """`factor`, or 1 where an axis of `over` is empty: a sum over these axes is 0 then, whatever the factor."""
     some = Call("ne", (Size(over), Constant(0, INT64)), (), BOOL)
     return Call("where", (some, factor, Constant(1.0, Dtype("float"))), factor.axes, factor.dtype)
 
 
 def without_casts(op: Op, left: Node, right: Node, in_groups: bool) -> tuple[Node, Node]:
-    """Two sides, of which bytes are multiplied as they were read where a cast of them changes no product.
+    """Both sides, without casts of 8-bit operands if the products stay the same.
 
-    Long sums of int8 may not fit in int32; those of a group do.
+    Long sums of int8 may overflow int32; sums of a group do not.
     """
     sides, read = (left, right), (_bytes_before(op, left), _bytes_before(op, right))
     found: list[Node] = []
@@ -83,7 +83,7 @@ def without_casts(op: Op, left: Node, right: Node, in_groups: bool) -> tuple[Nod
 
 
 def _bytes_before(op: Op, factor: Node) -> Load | None:
-    """The int8 or float8 that a factor casts to a float, or the int8 to int16 or int32, if it does only that."""
+    """The load of int8 or float8 that a factor only casts to a float, or of int8 only cast to int16 or int32."""
     while isinstance(factor, Ref):
         factor = op.value(factor.name).node
     if not isinstance(factor, Cast) or not isinstance(factor.arg, Load) or factor.arg.at:
@@ -97,8 +97,8 @@ def _bytes_before(op: Op, factor: Node) -> Load | None:
 def scales_by_group(
     op: Op, products: Sequence[tuple[tuple[Node, ...], tuple[Node, ...]]], over: tuple[str, ...]
 ) -> tuple[set[Node], tuple[str, ...]]:
-    """The factors of products' sides that stay the same along some of the summed axes, and the axes along which
-    they vary. There are none where the terms of a group are too few to be summed by themselves.
+    """The float factors that are constant along some of the summed axes, and the groups: the summed axes along which
+    they vary. Both are empty if a group has fewer than `SHORTEST` terms, or scales share inputs with the other factors.
     """
     sides = [*chain.from_iterable(products)]
     others = chain.from_iterable(side[1:] for side in sides)
@@ -116,7 +116,7 @@ def scales_by_group(
 
 
 def multiplied(op: Op, dtype: Dtype) -> Dtype:
-    """What is multiplied where products have this dtype: float32 where no float decides."""
+    """The dtype of the operands of products with `dtype`: float32 if it is a float that no float input determines."""
     known = [dtypes_of(op, name) for name in dtype.leaves]
     if dtype.kind == "float" and not any(set(dtypes) & set(FLOATS) for dtypes in known):
         return Dtype("float", ("float32",))
@@ -124,13 +124,13 @@ def multiplied(op: Op, dtype: Dtype) -> Dtype:
 
 
 def dtypes_of(op: Op, leaf: str) -> tuple[str, ...]:
-    """What a leaf of a dtype may be: an input, a dtype, or a float input of the operator that this is a step of."""
+    """The dtypes of `leaf`: those of an input, itself if it is a dtype, else (an input further upstream) all floats."""
     own = next((tensor.type.dtypes for tensor in op.inputs if tensor.name == leaf), None)
     return own or ((leaf,) if leaf in READ_DTYPES else FLOATS)
 
 
 def not_as_floats(op: Op, nodes: Sequence[Node]) -> set[str]:
-    """The inputs that some nodes, or the lines that they refer to, compute with as anything but floats."""
+    """The inputs that `nodes`, or lines that they refer to, use in expressions other than floats."""
     found: set[str] = set()
     for part in (part for node in nodes for part in walk(node)):
         if isinstance(part, Ref):
@@ -141,7 +141,7 @@ def not_as_floats(op: Op, nodes: Sequence[Node]) -> set[str]:
 
 
 def _names(op: Op, nodes: set[Node] | list[Node]) -> set[str]:
-    """The inputs and lines of which some nodes are made."""
+    """The inputs and lines that `nodes` are computed from."""
     found: set[str] = set()
     for node in nodes:
         for part in walk(node):

@@ -1,4 +1,4 @@
-"""Which axes are those of positions, along which kernels stream, and not those of heads."""
+"""Distinguishes axes of positions, along which kernels stream, from axes of heads."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge", "sub")
 
 
 def by_likelihood(op: Op, axes: Iterable[str]) -> list[str]:
-    """Axes, the likeliest ones of positions first: positions are compared with others, each axis is alone in its
-    dimension, and of any length.
+    """`axes` sorted by how likely they are positions: those whose indices are compared first, then those alone in their
+    dimension, then those without a fixed length, then the later ones.
     """
     axes = list(axes)
     compared = _compared(op) if len(axes) > 1 else set()
@@ -26,7 +26,7 @@ def by_likelihood(op: Op, axes: Iterable[str]) -> list[str]:
 
 
 def _compared(op: Op) -> set[str]:
-    """The axes whose positions are compared with those along another axis, or the integers that tensors have there."""
+    """The axes whose positions, or integer inputs along them, are compared with those along another axis."""
     refs = op.refs
     found: set[str] = set()
     for node in op.nodes:
@@ -41,7 +41,7 @@ def _compared(op: Op) -> set[str]:
 
 
 def _along(op: Op, node: Node, refs: Mapping[str, Iterable[str]]) -> Iterator[tuple[type[Node], str]]:
-    """The axes whose positions a node is made of, and those of integers that it reads."""
+    """The axes of positions (`Index`) and of integer inputs (`Load`) that a node is computed from."""
     nodes = (node, *(op.value(name).node for name in reached(refs, references(node), ())))
     for part in (part for one in nodes for part in walk(one)):
         match part:

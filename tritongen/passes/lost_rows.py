@@ -1,8 +1,8 @@
-"""Sums of exponentials below their maximum, which are NaN in rows that a mask leaves nothing of.
+"""Makes sums of exp(s - max(s)) NaN in fully masked rows.
 
-Kernels that stream scores subtract 0 in place of a maximum that is infinite, as a logsumexp does, and add up 0 for
-such a row. A quotient of two such sums is NaN by itself, as that of a softmax is. Other sums are made NaN where the
-maximum is infinite, as the math of exp(s - max(s)) has it.
+Kernels that stream scores subtract 0 instead of an infinite maximum, as logsumexp does, and sum up to 0 in such a row.
+A quotient of two such sums, as in softmax, is NaN by itself. Other sums are set to NaN where the maximum is infinite,
+as the math of exp(s - max(s)) says.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from .structure import name_reductions, reached, references
 
 
 def with_lost_rows(op: Op) -> Op:
-    """The operator, whose sums of exponentials of masked scores are NaN where their math says so."""
+    """The operator with sums of exponentials of masked scores NaN where their math says so."""
     if not any(isinstance(node, Call) and node.function == "exp" for node in op.nodes):
         return op
     named = found = name_reductions(op)
@@ -32,19 +32,19 @@ def with_lost_rows(op: Op) -> Op:
 
 
 def _is_masked(op: Op, largest: Reduce) -> bool:
-    """Whether a maximum is of matmuls that a mask makes minus infinity."""
+    """Whether a maximum is over scores from a matmul that a mask sets to -inf."""
     if mask_of(op, largest.arg, -math.inf) is None:
         return False
     return any(is_product(op, op.value(name).node) for name in reached(op.refs, references(largest), ()))
 
 
 class _Seen(Exception):
-    """An exponential is read otherwise than as a factor of sums."""
+    """An exponential is used other than as a factor of a sum."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Lost:
-    """What is NaN in rows that are lost: sums, and the lines that these are of."""
+    """The `sums` that are NaN in lost rows, and the `lines` of exponentials that they sum."""
 
     op: Op
     largest: Value
@@ -64,7 +64,7 @@ class _Lost:
         return found
 
     def is_lost(self, node: Node) -> bool:
-        """Whether a node has an exponential as a factor, and is no quotient by a sum of them."""
+        """Whether a node has an exponential as a factor and is not divided by a sum of exponentials."""
         leaves = list(_product(node))
         above = any(self.is_power(leaf) for leaf, is_divisor in leaves if not is_divisor)
         return above and not any(self.is_sum(leaf) for leaf, is_divisor in leaves if is_divisor)
@@ -81,7 +81,7 @@ class _Lost:
         return isinstance(node, Ref) and node.name in self.sums
 
     def read(self, node: Node, is_line: bool) -> Iterator[str]:
-        """The sums that a node reads where it is not NaN by itself. Raises `_Seen`."""
+        """The sums that a node reads, if it is not NaN anyway. Raises `_Seen`."""
         leaves = list(_product(node))
         lost = {is_divisor for leaf, is_divisor in leaves if self.is_sum(leaf) or self.is_power(leaf)}
         for leaf, _ in leaves:
@@ -100,7 +100,7 @@ class _Lost:
         return {*self.read(value.node, value.name in self.lines)}
 
     def written(self) -> Op:
-        """The operator itself where nothing but quotients reads sums, or something else reads exponentials."""
+        """The operator with NaN in lost rows; unchanged if only quotients read sums, or results read exponentials."""
         results = {result.node.name for result in self.op.results if isinstance(result.node, Ref)}
         try:
             read = {value.name: self.read_of(value) for value in self.op.values}
@@ -111,7 +111,7 @@ class _Lost:
         return self.op if not lost or self.lines & results else self.rewritten(lost)
 
     def has_lost_divisor(self, name: str, read: dict[str, set[str]]) -> bool:
-        """Whether the terms of a sum are NaN since they read another one that is."""
+        """Whether the terms of a sum are NaN because they read another sum that is."""
         below = references(self.op.value(name).node) & self.lines
         return bool(read[name] or any(self.has_lost_divisor(line, read) for line in below))
 
@@ -139,7 +139,7 @@ class _Lost:
 
 
 def _product(node: Node, is_divisor: bool = False) -> Iterator[tuple[Node, bool]]:
-    """What a node multiplies and divides by."""
+    """The factors and divisors of a node, each with whether it is a divisor."""
     match node:
         case Call(function="mul", args=args):
             for arg in args:

@@ -1,4 +1,4 @@
-"""Means of products with two sides, rewritten as sums that are divided, which are contractions."""
+"""Rewrites means of products with two sides as divided sums, which are contractions."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .contractions import is_product
 
 
 def means_as_sums(op: Op) -> Op:
-    """The operator, whose reductions have names, with such means divided by the number of what is summed."""
+    """The operator with such means as sums divided by the number of terms; its reductions must have names."""
     if not any(isinstance(value.node, Reduce) and value.node.kind == "mean" for value in op.values):
         return op
     values: list[Value] = []

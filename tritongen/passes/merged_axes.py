@@ -1,7 +1,7 @@
-"""Axes that lie together in all that an operator reads, computes and returns, as one axis.
+"""Merges axes that are adjacent in everything that an operator reads, computes and returns.
 
 The heads of attention may have two axes, as rotary position embedding writes them: `float[..., S, (P=2 D)]`. A kernel
-whose tiles have one axis across goes along both as along one of their joint length.
+whose tiles have a single axis across iterates over both as one axis of their joint length.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from .structure import reached
 
 @dataclass(frozen=True, slots=True)
 class MergedAxes:
-    """Axes that each stand for several, which tensors have next to one another and in the same order."""
+    """Merged axes, each with the axes that it stands for: adjacent in all tensors and in the same order."""
 
     every: tuple[tuple[str, tuple[str, ...]], ...] = ()
 
     def joined(self, op: Op) -> Op:
-        """The operator along such axes, which are among its axes besides the others."""
+        """The operator along the merged axes, which are appended to its own."""
         if not self.every:
             return op
         sizes = dict(op.sizes)
@@ -38,11 +38,11 @@ class MergedAxes:
         )
 
     def with_batch(self, op: Op) -> MergedAxes:
-        """And one axis for all dimensions of `...`, however many there are."""
+        """A copy that also merges all dimensions of `...` into one axis."""
         return MergedAxes((*self.every, (numbered("BATCH", {*op.axes, *op.names}), (BATCH,))))
 
     def parted(self, op: Op, before: Op) -> Op:
-        """A joined operator, whose values may be others by now, along the axes of the operator that it was made of."""
+        """The joined operator `op`, whose values may have changed since, along the original axes of `before`."""
         if not self.every:
             return op
         return replace(before, values=op.with_nodes(self.parted_node).values)
@@ -57,7 +57,7 @@ class MergedAxes:
         return axes
 
     def of(self, axis: str) -> str:
-        """The axis that one is a part of, or itself."""
+        """The merged axis that contains `axis`, or `axis` itself."""
         return next((name for name, group in self.every if axis in group), axis)
 
     def parted_axes(self, axes: tuple[str, ...]) -> tuple[str, ...]:
@@ -65,9 +65,9 @@ class MergedAxes:
         return tuple(one for axis in axes for one in groups.get(axis, (axis,)))
 
     def lengths(self, axis: str, length: int, sizes: Mapping[str, int]) -> dict[str, int]:
-        """Lengths for the axes that one of some length stands for, rounded up.
+        """Lengths for the axes that `axis` of some `length` stands for, rounded up.
 
-        Those without a fixed size are 2, and the last of these has the rest.
+        Axes without a fixed size get 2, and the last of them the remaining factor.
         """
         axes = self.parted_axes((axis,))
         free = [one for one in axes if one not in sizes]
@@ -86,7 +86,7 @@ class MergedAxes:
         return replace(result, output=output, node=replace(result.node, axes=node), axes=self.joined_axes(result.axes))
 
     def joined_shape(self, shape: tuple[AxisTerm, ...]) -> tuple[AxisTerm, ...]:
-        """Dimensions, of which those of merged axes are one, if they are not already."""
+        """The dimensions of `shape`, with those of merged axes combined into one."""
         for name, axes in self.every:
             one = AxisTerm((name,), (None,))
             if is_grouped(shape, axes):
@@ -113,7 +113,7 @@ def is_grouped(shape: tuple[AxisTerm, ...], axes: tuple[str, ...]) -> bool:
 
 
 def axes_together(op: Op, wanted: Container[str]) -> MergedAxes:
-    """Those of some axes that may be merged: an operator reads, computes, sums and returns nothing along one alone."""
+    """The merges of `wanted` axes: no tensor, value, sum or formula of the operator has one without the others."""
     shapes = [tensor.type.shape for tensor in op.inputs]
     shapes += [op.grouping(result) for result in op.results]
     refs = op.refs
@@ -133,7 +133,7 @@ def axes_together(op: Op, wanted: Container[str]) -> MergedAxes:
 
 
 def _alike(axes: Iterable[str], along: list[set[str]]) -> list[list[str]]:
-    """Axes in groups that are in the same of some sets."""
+    """`axes` grouped by which sets of `along` contain them."""
     groups: dict[tuple[bool, ...], list[str]] = {}
     for axis in axes:
         groups.setdefault(tuple(axis in one for one in along), []).append(axis)
@@ -141,7 +141,7 @@ def _alike(axes: Iterable[str], along: list[set[str]]) -> list[list[str]]:
 
 
 def _sets(node: Node) -> Iterator[set[str]]:
-    """The axes that a node has together, sums over, or goes along alone."""
+    """The sets of axes that a node has together, reduces over, or indexes separately."""
     yield {*node.axes}
     match node:
         case Reduce(over=over):
@@ -153,12 +153,12 @@ def _sets(node: Node) -> Iterator[set[str]]:
 
 
 def _order(shape: tuple[AxisTerm, ...], axes: list[str]) -> tuple[str, ...]:
-    """Some axes as a tensor has them."""
+    """`axes` in the order of a tensor's dimensions."""
     return tuple(axis for term in shape for axis in term.names if axis in axes)
 
 
 def _is_aligned(shape: tuple[AxisTerm, ...], order: tuple[str, ...]) -> bool:
-    """Whether a tensor has axes next to one another in an order, in one dimension or each in its own; or has none."""
+    """Whether a tensor has the axes of `order` adjacent, in one dimension or each in its own; or has none of them."""
     names = [axis for term in shape for axis in term.names]
     if not {*order} & {*names}:
         return True
@@ -168,7 +168,7 @@ def _is_aligned(shape: tuple[AxisTerm, ...], order: tuple[str, ...]) -> bool:
 
 
 def _along(node: Node, change: Callable[[tuple[str, ...]], tuple[str, ...]]) -> Node:
-    """A node whose axes, and those that it sums over, are others."""
+    """A node with `change` applied to its axes and to those that it reduces over."""
     node = rebuild(node, tuple(_along(part, change) for part in children(node)))
     if isinstance(node, Reduce | Size):
         node = replace(node, over=change(node.over))

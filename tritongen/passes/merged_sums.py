@@ -1,4 +1,4 @@
-"""Sums of products that are only added to one another: merged into one sum, with one accumulator."""
+"""Merges sums of products that are only added to one another into one sum, with one accumulator."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from .contractions import Contraction
 
 
 def sharing_sums(op: Op, contraction: Contraction) -> tuple[Op, Contraction]:
-    """The operator and its products, of which those that are only added share a sum, which has a name.
+    """The operator and its contraction, in which products that are only added to each other share a named sum.
 
-    It is the line's that adds them, where that does nothing else, as in `y = sum(a * b, K) + sum(c * d, K)`. A term may
-    be 0 for some params, by which nothing is added.
+    The sum is the line that adds them if it does nothing else, as in `y = sum(a * b, K) + sum(c * d, K)`. A term may be
+    0 for some params, which adds nothing.
     """
     if contraction.groups:  # Each product has scales of its own.
         return op, contraction
@@ -27,7 +27,7 @@ def sharing_sums(op: Op, contraction: Contraction) -> tuple[Op, Contraction]:
     values: list[Value] = []
 
     def summed(node: Node, line: str) -> Node:
-        """The node with what adds products under a name of its own."""
+        """The node with each sum of products in it named as a value of its own."""
         if not (terms := _added(node, once)):
             return rebuild(node, tuple(summed(child, line) for child in children(node)))
         ref = named(node, f"{line}_sums", names, values)
@@ -46,7 +46,7 @@ def sharing_sums(op: Op, contraction: Contraction) -> tuple[Op, Contraction]:
 
 
 def _added(node: Node, names: set[str]) -> tuple[str, ...]:
-    """The names that a node adds up, all of those given and nothing else; () where it does not, or is one of them."""
+    """The names that a node adds up, if all its terms are in `names`; () if not, or if the node is a single term."""
     terms = _terms(node)
     found = tuple(term.name for term in terms if isinstance(term, Ref) and term.name in names)
     return found if len(found) == len(terms) and terms != [node] else ()

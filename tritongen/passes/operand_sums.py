@@ -1,8 +1,4 @@
-"""Sums of products, whose factors are summed first where that makes fewer terms.
-
-`sum(x * w, K, N)` is `sum(x * sum(w, N), K)` where x has no N, `sum(x * w * u, K, N)`, where u has no K, is
-`sum(sum(x * w, K) * u, N)`, and `sum(x * w, K)`, where w has no K and an axis that x lacks, is `sum(x, K) * w`.
-"""
+"""Sums single factors of products first if that makes fewer terms."""
 
 from __future__ import annotations
 
@@ -19,7 +15,7 @@ from .factors import factors_of
 
 
 def operand_sums_first(op: Op) -> Op:
-    """The operator, whose reductions have names, with such factors summed by values of their own."""
+    """The operator with such factors summed by values of their own; its reductions must have names."""
     values: list[Value] = []
     taken = op.names
     for value in op.values:
@@ -32,8 +28,8 @@ def is_float_sum(node: Node) -> TypeGuard[Reduce]:
 
 
 def _sums_first(op: Op, value: Value, node: Reduce, taken: set[str]) -> list[Value]:
-    """The sums of a sum's or mean's factors that come first, those over the axes named first before others, and what
-    is left of it.
+    """The sums of single factors that come first, by the order of the summed axes, and `value` with the remaining sum
+    or mean.
     """
     sums: list[Value] = []
     factors, over = factors_of(op, node.arg, node.over, False), node.over
@@ -66,7 +62,7 @@ def _sums_first(op: Op, value: Value, node: Reduce, taken: set[str]) -> list[Val
 
 
 def _summed_alone(product: Node, others: list[Node], over: tuple[str, ...]) -> Reduce:
-    """The sum of a product along those of some axes that the other factors lack."""
+    """The sum of `product` along the axes of `over` that the other factors lack."""
     lasting = {axis for factor in others for axis in factor.axes}
     alone = tuple(axis for axis in over if axis in product.axes and axis not in lasting)
     return summed(product, alone)
@@ -79,11 +75,11 @@ def summed(product: Node, over: tuple[str, ...]) -> Reduce:
 def _is_worth_it(op: Op, first: Reduce, total: Reduce, others: list[Node], by_matmul: bool) -> bool:
     if by_matmul:
         return is_product(op, first) and not is_product(op, total)
-    # So that it is not summed for each of the axes that it lacks.
+    # Else it would be summed again for each position along the axes that it lacks.
     return not {axis for factor in others for axis in factor.axes} <= {*first.arg.axes}
 
 
 def name_of_sum(product: Node, line: str, most: int) -> str:
-    """By the tensors and lines that it is of, unless these are more than some, or else by the line that sums it."""
+    """A name from the tensors and lines in `product`, if they are at most `most`; else from the line that sums it."""
     names = list(dict.fromkeys(part.name for part in walk(product) if isinstance(part, Load | Ref)))
     return "_".join([*(names if 0 < len(names) <= most else [line]), "sum"])

@@ -1,9 +1,9 @@
 """Paged positions, whose pages are listed in a table: `take(k, page, P)` of `k[P, S, D]` by `page[B, J]`.
 
-What is summed over the pages of a sequence and over the positions of each page, J and S, goes along one axis of
-positions, page after page. In terms of that axis `take(k, page, P)` is like an input with a row for each position, so
-that what is known of streams, masks and lengths holds for it too. Other per-position values or of pages, such as the
-scales of a quantised cache, are in pages as well, or have axes J and S of their own.
+Sums over the pages of a sequence and over the positions of each page, J and S, iterate over one axis of positions, page
+by page. Along that axis `take(k, page, P)` is like an input with a row for each position, so that streaming, masks and
+lengths work as for any other input. Other values per position or per page, such as the scales of a quantised cache, are
+paged as well, or have axes J and S of their own.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ class Paged:
 
 @dataclass(frozen=True, slots=True)
 class Pages:
-    """Pages along `page`, of `slot` positions each, and the inputs in them; both axes together are `axis`.
+    """The axis `page` of pages, the axis `slot` of positions in a page, and paged inputs; both axes merged are `axis`.
 
-    `along` are other inputs that have either.
+    `along` are other inputs with either axis.
     """
 
     page: str
@@ -46,7 +46,7 @@ class Pages:
         return next((one for one in self.inputs if one.load.name == name), None)
 
     def merged(self, change: Callable[[tuple[str, ...]], tuple[str, ...]]) -> Pages:
-        """The same of inputs that are read along other axes."""
+        """A copy whose inputs are read along axes mapped by `change`."""
 
         def changed(load: Load) -> Load:
             return replace(load, axes=change(load.axes))
@@ -55,12 +55,12 @@ class Pages:
         return replace(self, inputs=tuple(inputs), along=tuple(map(changed, self.along)))
 
     def axes_of(self, tensor: Input) -> tuple[str, ...]:
-        """The axes of an input as it is read along the one axis."""
+        """The axes of an input, with pages and positions merged."""
         paged = self.of(tensor.name)
         return self.joined_axes(paged.load.axes if paged else tensor.type.axes)
 
     def joined(self, op: Op) -> Op:
-        """The operator along the one axis, with inputs as if they had a row for each position."""
+        """The operator along the merged axis, with inputs as if they had a row for each position."""
         return replace(op.with_nodes(lambda node: self.join(op, node)), axes=(*op.axes, self.axis))
 
     def parted(self, op: Op) -> Op:
@@ -137,11 +137,11 @@ class Pages:
 
 
 def pages_of(op: Op) -> Pages | None:
-    """The pages over all of which an operator sums; None where it has none, or takes at their positions otherwise."""
+    """The pages that an operator sums over in full; None if it has none, or uses their positions in another way."""
     if not any(value.node.gathers for value in op.values):
         return None
     reads = {load for value in op.values for load in _read(value.node)}
-    iterated = {axis for load in reads for axis in load.axes}  # No kernel goes along an axis whose elements are pages.
+    iterated = {axis for load in reads for axis in load.axes}  # No kernel iterates over an axis of pages in memory.
     found = (one for load in reads if (one := _paged(op, load)) and one.pages not in iterated)
     paged = sorted(found, key=lambda one: one.load.name)
     pairs = dict.fromkeys(pair for one in paged for pair in _axes_of(op, one))
@@ -151,7 +151,7 @@ def pages_of(op: Op) -> Pages | None:
 def _pages_along(op: Op, page: str, slot: str, paged: list[Paged], reads: set[Load]) -> Pages | None:
     both = {page, slot}
     tables = {one.table for one in paged if (page, slot) in _axes_of(op, one)}
-    # page indices lack the positions.
+    # A paged input does not have the axis of the table's pages.
     found = tuple(one for one in paged if one.table in tables and not both & {*_own(op, one)} - {slot})
     names = {one.load.name for one in found}
     others = reads - {one.load for one in found}
@@ -167,13 +167,13 @@ def _pages_along(op: Op, page: str, slot: str, paged: list[Paged], reads: set[Lo
 
 
 def _are_summed_together(op: Op, both: set[str]) -> bool:
-    """Whether something is summed over two axes alone, and nothing over one of them without the other."""
+    """Whether a reduction is over exactly these two axes, and none is over one of them without the other."""
     overs = [{*node.over} for node in op.nodes if isinstance(node, Reduce)]
     return both in overs and all(both <= over or not both & over for over in overs)
 
 
 def _read(node: Node) -> Iterator[Load]:
-    """What a node reads, but for the positions at which it does."""
+    """The loads of a node, except those that compute positions."""
     if isinstance(node, Load):
         yield node
     else:
@@ -182,7 +182,7 @@ def _read(node: Node) -> Iterator[Load]:
 
 
 def _paged(op: Op, load: Load) -> Paged | None:
-    """An input that is read in full pages, whose indices are in another."""
+    """A required input that `load` reads by page indices from another one; None for any other load."""
     match load.at:
         case ((pages, Load(at=(), name=table)),) if op.input(load.name).default is op.input(table).default is None:
             return Paged(load, pages, table)
@@ -190,7 +190,7 @@ def _paged(op: Op, load: Load) -> Paged | None:
 
 
 def _axes_of(op: Op, paged: Paged) -> list[tuple[str, str]]:
-    """The axes that may be those of the pages and of the positions in each."""
+    """The candidate pairs of an axis of pages and an axis of positions in a page."""
     own, table = _own(op, paged), op.input(paged.table).type.axes
     shared = {*own} & {*table}
     return [(page, slot) for page in table for slot in own if slot != paged.pages and not {page, slot} & shared]

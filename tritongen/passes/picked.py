@@ -26,13 +26,13 @@ class Picked:
         return self.load.name
 
     def as_batch(self, tensor: Input) -> Input:
-        """The input as if it had a matrix for each of the batch."""
+        """The input as if it had a matrix for each batch element."""
         axes = tuple(self.batch if axis == self.axis else axis for axis in tensor.type.axes)
         return replace(tensor, type=replace(tensor.type, shape=plain_shape(axes)))
 
 
 def picked_in(op: Op) -> tuple[Picked, ...] | None:
-    """The inputs that an operator gathers so; None where it gathers otherwise, too."""
+    """The inputs gathered by one index per batch element; None if the operator also gathers in another way."""
     if not any(value.node.gathers for value in op.values):
         return ()
     loads = {node for node in op.nodes if isinstance(node, Load)}
@@ -44,7 +44,7 @@ def picked_in(op: Op) -> tuple[Picked, ...] | None:
 
 
 def with_picks_inside(op: Op) -> Op:
-    """The operator with what lines pick read where others refer to it, whose text says so of lines of ours."""
+    """The operator with gathers inlined where lines refer to them; sources that name generated ones are respelled."""
     picks = {value.name: value for value in op.values if isinstance(value.node, Load) and value.node.at}
     if not picks:
         return op
@@ -65,7 +65,7 @@ def _picked(load: Load) -> Picked | None:
 
 
 def as_batches(op: Op, picked: tuple[Picked, ...]) -> Op:
-    """The operator as if there were a matrix for each of the batch."""
+    """The operator as if gathered inputs had a matrix for each batch element."""
     if not picked:
         return op
     gathers = {one.name: one for one in picked}
@@ -75,7 +75,7 @@ def as_batches(op: Op, picked: tuple[Picked, ...]) -> Op:
 
 
 def picking(op: Op, inputs: tuple[Input, ...], picked: tuple[Picked, ...]) -> Op:
-    """The operator with its own inputs again, of which it picks."""
+    """The inverse of `as_batches`: the operator with its own `inputs`, which it gathers from."""
     if not picked:
         return replace(op, inputs=inputs)
     loads: dict[Node, Node] = {replace(one.load, at=()): one.load for one in picked}
@@ -83,5 +83,5 @@ def picking(op: Op, inputs: tuple[Input, ...], picked: tuple[Picked, ...]) -> Op
 
 
 def _changed(op: Op, other: Callable[[Node], Node]) -> Op:
-    """The operator with other nodes in place of some leaves."""
+    """The operator with `other` in place of some leaves."""
     return op.with_nodes(lambda node: replaced(node, other))

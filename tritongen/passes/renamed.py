@@ -1,4 +1,4 @@
-"""Tensors along other names of their axes, which are views: `take(x, index(M2), M)` where M2 is as long as M."""
+"""Results that are views of inputs along renamed axes: `take(x, index(M2), M)` where M2 is as long as M."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from ..lang.ir import Index, Load, Op, Ref
 
 
 def renamed(op: Op) -> tuple[str, dict[str, str]] | None:
-    """The input that is an operator's only result, along other names of axes, and these; None if it computes more."""
+    """The input that is an operator's only result, and the new names of its axes; None if it computes more."""
     if len(op.results) != 1:
         return None
     node = op.results[0].node

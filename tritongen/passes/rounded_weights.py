@@ -1,6 +1,6 @@
-"""Probabilities cast to the dtype of the matrix that they multiply, as `softmax(s, dtype=float32).to(v.dtype)` does.
+"""Removes casts of probabilities to the dtype of a matrix operand, as in `softmax(s, dtype=float32).to(v.dtype)`.
 
-A kernel that streams rounds what multiplies a matrix to its dtype anyway: exponentials, whose divisor comes later.
+A streaming kernel rounds operands of matmuls to that dtype anyway: exponentials, which it divides later.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from .structure import is_extremum, reached, references, with_read_values
 
 
 def weights_before_casts(op: Op) -> Op:
-    """The operator, whose reductions have names, with sums of such products without these casts."""
+    """The operator with such casts removed from sums of products; its reductions must have names."""
     values: list[Value] = []
     for value in op.values:
         node = value.node
@@ -52,7 +52,7 @@ def _without_casts(op: Op, node: Node, total: Reduce, loads: list[Load]) -> Node
 
 
 def is_of(op: Op, cast: Cast, load: Load) -> bool:
-    """Whether a cast is sure to be to the dtype of an input, as it is to that of a matrix that it multiplies."""
+    """Whether a cast is surely to the dtype of the input that `load` reads."""
     types = {tensor.name: tensor.type for tensor in op.inputs}
     own = types[load.name]
     named = (types[name] for name in cast.dtype.of if name in types)

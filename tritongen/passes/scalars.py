@@ -1,4 +1,4 @@
-"""Arithmetic of params and constants alone, which the host does in float64, so that kernels get it rounded once."""
+"""Arithmetic on params and constants alone: the host computes it in float64, so that kernels get it rounded once."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ..lang.ir import Call, Constant, Node, Op, Ref, Scalar, children
 from ..lang.names import fresh
 from ..lang.trees import literal, parse, substitute
 
-# How the host spells them, for Python floats.
+# The host's expressions of functions, on Python floats.
 _HOST = {
     "add": "x + y",
     "sub": "x - y",
@@ -29,19 +29,19 @@ _HOST = {
 }
 _WORDS = {"add": "plus", "sub": "minus", "mul": "times", "div": "over"}
 _CONSTANT_WORDS = {0: "zero", 1: "one", 2: "two", 3: "three", 4: "four", 0.5: "half"}
-_LONGEST = 3  # functions that a name spells
+_LONGEST = 3  # most functions in the name of a scalar
 
 
 @dataclass(frozen=True, slots=True)
 class HostScalar:
-    """A number that the host computes, as a param of kernels: its name, and the host's expression of it."""
+    """A scalar that the host computes and passes to kernels: its name, and the host's expression."""
 
     name: str
     tree: ast.expr
 
 
 def passed_scalars(op: Op) -> dict[str, str]:
-    """The scalar arguments of kernels: numeric params, and what the host computes of them; and their kinds."""
+    """The kind of each scalar argument of kernels: numeric params, and scalars that the host computes from them."""
     params = {param.name: param.kind for param in op.params if param.kind in ("float", "int")}
     return params | {one.name: "float" for one in host_scalars(op).values()}
 
@@ -73,7 +73,7 @@ def _largest(node: Node, lines: set[str]) -> Iterator[Node]:
 
 
 def _is_exact(node: Node) -> bool:
-    """Whether nothing is rounded that was not before: a sign or a power of two alone is put to a param."""
+    """Whether a node rounds nothing: it is a param or a constant, up to its sign and a power of two."""
     match node:
         case Call(function="neg" | "positive" | "abs", args=(arg,)):
             return _is_exact(arg)
@@ -86,7 +86,7 @@ def _is_exact(node: Node) -> bool:
 
 
 def _is_of_host(node: Node, lines: set[str]) -> bool:
-    """Whether the host computes a node, with a param in it; `lines` are those that it computes."""
+    """Whether the host can compute a node, from constants and numeric params; `lines` are values that it computes."""
     match node:
         case Constant(value=value):
             return isinstance(value, int | float) and not isinstance(value, bool)
@@ -95,7 +95,7 @@ def _is_of_host(node: Node, lines: set[str]) -> bool:
         case Ref(name=name):
             return name in lines
         case Call(function="pow", dtype=dtype) if dtype.kind == "int":
-            return False  # It may be any number of digits long.
+            return False  # An integer power may have any number of digits.
         case Call(function=function, args=args):
             return function in _HOST and all(_is_of_host(arg, lines) for arg in args)
     return False
@@ -113,13 +113,13 @@ def _tree(node: Node) -> ast.expr:
 
 
 def _as_float(tree: ast.expr) -> ast.expr:
-    """A number that is a float whatever params are given as: kernels are compiled for the types of theirs."""
+    """The scalar as a float, whatever types params are passed as, because kernels are specialized on argument types."""
     is_float = any(isinstance(part, ast.Constant | ast.Attribute) for part in ast.walk(tree))
     return tree if is_float else ast.Call(ast.Name("float"), [tree], [])
 
 
 def _named(node: Node) -> str:
-    """A name that says how the number is made; "" where that would be long."""
+    """A name that says how the scalar is computed; "" if that would be long."""
     words = _words(node)
     return "_".join(words) if words and len(words) <= 2 * _LONGEST - 1 else ""
 

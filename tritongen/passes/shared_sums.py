@@ -1,8 +1,8 @@
-"""Sums along different axes of the same terms, which are summed along the axes that they share first, once for all.
+"""Shares partial sums: sums of the same terms along different axes are reduced once along the axes that they share.
 
-In the gradient of a group norm, `mean(dy * w * x, C, S)` and `sum(dy * r * x, B, S)` both walk over x and dy. With
+In the gradient of a group norm, `mean(dy * w * x, C, S)` and `sum(dy * r * x, B, S)` both read all of x and dy. With
 `first = sum(dy * x, S)`, where w and r have no S, they are `sum(w * first, C) / size(C, S)` and `sum(r * first, B)`:
-one walk, and sums of what has one element per channel of an image.
+one pass, and sums over one element per channel of an image.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from .factors import factors_of
 from .operand_sums import is_float_sum, name_of_sum, summed
 from .structure import name_reductions
 
-MOST = 2  # names that the name of a sum is made of
-_Terms = frozenset[tuple[Node, int]]  # factors that vary along the shared axes, each with how often it is there
+MOST = 2  # most names in the name of a sum
+_Terms = frozenset[tuple[Node, int]]  # factors that vary along the shared axes, with their counts
 
 
 def shared_sums_first(op: Op) -> Op:
-    """The operator, in which such sums are of values of their own; as it is where there are none."""
+    """The operator with shared partial sums as values of their own; unchanged if there are none."""
     named = name_reductions(op)
     nodes = {value.name: value.node for value in named.values if op.fuse}
     sums = {name: node for name, node in nodes.items() if is_float_sum(node) and not is_product(named, node)}
@@ -42,7 +42,7 @@ def shared_sums_first(op: Op) -> Op:
 
 
 class _Split:
-    """The factors of a sum: those that vary along some axes, whose product is summed first, and others."""
+    """The factors of a sum: those that vary along some axes, whose `product` is summed first, and `others`."""
 
     def __init__(self, node: Reduce, inside: list[Node], others: list[Node]) -> None:
         self.node, self.product, self.others = node, reduce(times, inside), others
@@ -61,14 +61,14 @@ class _Split:
 
 
 def _shared_axes(sums: Iterable[Reduce]) -> Iterator[tuple[str, ...]]:
-    """The axes that sums along different ones share, each once."""
+    """The distinct sets of axes that two sums over different axes share."""
     pairs = itertools.combinations(dict.fromkeys(node.over for node in sums), 2)
     found = (tuple(axis for axis in one if axis in other) for one, other in pairs)
     yield from filter(None, dict.fromkeys(found))
 
 
 def _summed_first(op: Op, axes: tuple[str, ...], parted: dict[str, _Split]) -> Op:
-    """The operator, with the sums along some axes that these sums are made of."""
+    """The operator with the sums in `parted` computed from shared partial sums along `axes`."""
     values: list[Value] = []
     first: dict[_Terms, Ref] = {}
     taken = op.names
@@ -87,7 +87,7 @@ def _summed_first(op: Op, axes: tuple[str, ...], parted: dict[str, _Split]) -> O
 
 
 def _rest(node: Reduce, over: tuple[str, ...], factors: list[Node]) -> Node:
-    """A sum or mean of what is summed along all but some axes already."""
+    """The rest of a sum or mean, over the axes `over` that are left; a partial sum is among `factors`."""
     found: Node = reduce(times, factors)
     if over:
         found = replace(node, kind="sum", arg=found, over=over)

@@ -1,4 +1,4 @@
-"""Finds the maxima that only shift what a softmax and its like compute, and so have no gradient."""
+"""Finds maxima that only shift the exponentials of softmax and the like, and so have no gradient."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from .structure import is_extremum
 
 @dataclass(frozen=True, slots=True)
 class _Move:
-    """What a value does as a maximum grows by t: `times` t is added to it, or exp(`times` t) multiplies it.
+    """How a value changes as a maximum grows by t: `times` t is added to it, or exp(`times` t) multiplies it.
 
-    Each row has a t of its own, so that what is reduced over rows moves in neither way.
+    Each row has its own t, so that a value reduced over rows changes in neither way.
     """
 
     kind: str  # "adds" or "multiplies"
@@ -26,9 +26,9 @@ _STILL = _Move("adds", 0)
 
 
 def only_shifts(op: Op, name: str, results: Sequence[str]) -> bool:
-    """Whether some results stay the same when a maximum is another number, as in x - (log(sum(exp(x - m))) + m).
+    """Whether results do not depend on the value of a maximum, as in x - (log(sum(exp(x - m))) + m).
 
-    Results that are inputs as they come are no values.
+    Results that are unchanged inputs are no values of the operator.
     """
     node = op.value(name).node
     if not is_extremum(node):
@@ -38,13 +38,13 @@ def only_shifts(op: Op, name: str, results: Sequence[str]) -> bool:
 
 
 def rescaling_of(op: Op, name: str, node: Node) -> float | None:
-    """By which power of exp(t) a node is multiplied as a maximum grows by t; None where it changes otherwise."""
+    """The power of exp(t) that multiplies a node as a maximum grows by t; None if it changes in another way."""
     move = _moved(node, _moves(op, name), _over(op, name))
     return None if move is None or (move.kind == "adds" and move.times) else move.times
 
 
 def _moves(op: Op, name: str) -> dict[str, _Move | None]:
-    """What each value does as a maximum grows."""
+    """How each value changes as the maximum `name` grows; None if neither by adding nor by multiplying."""
     moves: dict[str, _Move | None] = {}
     over = _over(op, name)
     for value in op.values:
@@ -54,20 +54,20 @@ def _moves(op: Op, name: str) -> dict[str, _Move | None]:
 
 
 def _over(op: Op, name: str) -> Sequence[str]:
-    """The axes that an extremum is over."""
+    """The axes that an extremum reduces."""
     node = op.value(name).node
     return node.over if isinstance(node, Reduce) else ()
 
 
 def _moved(node: Node, moves: _Moves, over: Sequence[str]) -> _Move | None:
-    """How a node moves as an extremum `over` some axes does; None where it is neither."""
+    """How a node changes as an extremum `over` some axes grows; None if neither by adding nor by multiplying."""
     if isinstance(node, Ref):
         return moves[node.name]
     if all(_moved(child, moves, over) == _STILL for child in children(node)):
         return _STILL
     match node:
         case Call(function="where", args=(Call(function="isinf", args=(test,)), Constant(), other)) if test == other:
-            return _moved(other, moves, over)  # Infinities are shifted by nothing.
+            return _moved(other, moves, over)  # A shift does not change infinities.
         case Call(
             function="where", args=(Call(function="ne", args=(Size(over=of), Constant(0))), other, Constant())
         ) if of == tuple(over):
@@ -88,7 +88,7 @@ def _is_zero(node: Node) -> bool:
 
 
 def _of_choice(args: Sequence[_Move | None]) -> _Move | None:
-    """What is multiplied however it is chosen, as 0 is by any number."""
+    """How a choice changes if all its sides are multiplied alike; sides that are 0 are not among `args`."""
     first = args[0] if args else None
     return first if first and first.kind == "multiplies" and all(arg == first for arg in args) else None
 

@@ -19,9 +19,9 @@ F = TypeVar("F", bound=HasAxes)
 def two_sides(
     factors: Iterable[F], over: tuple[str, ...], outer: bool = True
 ) -> tuple[tuple[F, ...], tuple[F, ...]] | None:
-    """The factors of two sides, each with an axis of its own; None where there are no such.
+    """The factors by side, each side with a free axis that the other lacks; None if that is impossible.
 
-    Where no side has the axes of a factor, one with others is multiplied by it, if `outer` products are allowed.
+    A factor with a free axis that neither side has joins the side with fewer, if `outer` products are allowed.
     """
     first, *others = sorted(factors, key=lambda factor: -len(factor.axes))
     left: tuple[F, ...] = (first,)

@@ -34,9 +34,9 @@ SAVES = "saves"  # the flag of a forward that saves results for the backward
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """An operator whose reductions each have a name: a value is one reduction or none.
+    """An operator in which each reduction is a value of its own.
 
-    `over` are the axes that all reductions are over, () where there is none.
+    `over` are the axes that all reductions are over; () if there are none.
     """
 
     op: Op
@@ -44,7 +44,7 @@ class Program:
 
     @property
     def written(self) -> Op:
-        """The operator as it was when a family took it. Kernels may have its math in other terms."""
+        """The operator as it was when a family claimed it; `op` may be a rewrite of it."""
         return self.op
 
     @property
@@ -58,30 +58,30 @@ class Program:
 
 
 def plain(op: Op) -> Program | None:
-    """The program of math whose reductions are over the same axes, and whose results have all others, and all of these
-    or none; else None.
+    """The program of `op`, if all reductions are over the same axes, and each result has all other axes, and all or
+    none of the reduced ones; else None.
     """
     overs = reduced_sets(op)
     reduced = {axis for over in overs for axis in over}
     if not only_maps_and_reduces(op) or len(overs) > 1 or differ_in_axes(op, reduced):
         return None
-    # What has some of the axes that are reduced together is not empty where another of them is.
+    # A result with only some of the reduced axes would not be empty where another of them is.
     if any({*result.axes} & reduced not in (set(), reduced) for result in op.results):
         return None
     return Program(op, next(iter(overs), ()))
 
 
 def computed(op: Op, rows: Sequence[str] = ()) -> list[tuple[str, ...]]:
-    """The axes along which math computes an element each, or reduces one: of each function, reduction and scan.
+    """The axes that each function, reduction and scan of the math iterates over.
 
-    A kernel that goes through `rows` reduces and scans for each of them, also what does not vary along them.
+    A kernel over `rows` repeats reductions and scans for each row, even if they do not vary along these.
     """
     nodes = [node for node in op.nodes if isinstance(node, Call | Reduce | Scan)]
     return [gone_through(node, rows) if isinstance(node, Reduce | Scan) else node.axes for node in nodes]
 
 
 def gone_through(node: Reduce | Scan, rows: Sequence[str] = ()) -> tuple[str, ...]:
-    """The axes of a reduction or scan, those over which it goes, and those of the rows for which it is repeated."""
+    """The axes that a reduction or scan iterates over: `rows`, for which it is repeated, its own, and reduced ones."""
     over = node.over if isinstance(node, Reduce) else (node.over,)
     return tuple(dict.fromkeys((*rows, *node.axes, *over)))
 
@@ -98,33 +98,31 @@ def reduced_sets(op: Op) -> tuple[tuple[str, ...], ...]:
 
 
 def only_maps_and_reduces(op: Op, by_strips: bool = False) -> bool:
-    """Whether there is nothing else in an operator: no scan, nothing scattered, nor reduced `by_strips` but where such
-    is asked for.
-    """
+    """Whether an operator has no scans and no scatters, and reductions by strips only if `by_strips`."""
     if any(Scan in value.node.kinds or ScatterSum in value.node.kinds for value in op.values):
         return False
-    # Without strips, none has values of its own.
+    # An operator without strips has no reductions by strips.
     return by_strips or not op.strips or not any(is_by_strips(node) for node in op.nodes)
 
 
 def is_extremum(node: Node) -> TypeGuard[Reduce]:
-    """Whether a node is the largest or smallest of others."""
+    """Whether a node is a maximum or minimum."""
     return isinstance(node, Reduce) and node.kind in ("max", "min")
 
 
 def is_by_strips(node: Node) -> bool:
-    """Whether strips of what is reduced have values of their own."""
+    """Whether a reduction has one value per strip."""
     return isinstance(node, Reduce) and bool(node.strips)
 
 
 def of_strips(op: Op, result: Result) -> Reduce | None:
-    """What gives a result that has a value for each strip; None for any other."""
+    """The reduction by strips that computes a result; None for any other result."""
     node = op.value(result.output.name).node
     return node if isinstance(node, Reduce) and node.strips else None
 
 
 def gathered(op: Op) -> dict[str, list[Load]]:
-    """How inputs are read that `take` alone reads."""
+    """The loads of each input that `take` alone reads."""
     found: dict[str, list[Load]] = {}
     for node in op.nodes if any(value.node.gathers for value in op.values) else ():
         if isinstance(node, Load):
@@ -133,13 +131,13 @@ def gathered(op: Op) -> dict[str, list[Load]]:
 
 
 def taken_from(op: Op) -> set[str]:
-    """The inputs and values of which elements are read at computed positions, anywhere."""
+    """The inputs and values that are read at computed positions anywhere."""
     loads = {node.name for node in op.nodes if isinstance(node, Load) and node.at}
     return loads | {node.arg.name for node in op.nodes if isinstance(node, Take) and isinstance(node.arg, Ref)}
 
 
 def refusal(op: Op) -> Mistake:
-    """What is said of math that no family has a reason to refuse, and none takes."""
+    """The diagnostic for math that no family claims and none has a reason to refuse."""
     line = line_of(op, op.value(op.results[0].output.name))
     return Mistake(
         "TG601", f"{line} is math that no kernel computes", ("compute", line), hint="write it in other terms"
@@ -147,9 +145,7 @@ def refusal(op: Op) -> Mistake:
 
 
 def reduced_name(line: str, node: Node, invented: Container[str]) -> str:
-    """What a reader would call a reduction inside a line: logits_max, n_valid for a sum of booleans, else by the line's
-    name.
-    """
+    """A name for a reduction in a line: logits_max, n_valid for a sum of booleans, else from the line's name."""
     arg = node.arg if isinstance(node, Reduce) else node
     arg = arg.arg if isinstance(arg, Cast) else arg
     if isinstance(node, Reduce) and isinstance(arg, Load | Ref) and arg.name not in invented:
@@ -185,9 +181,9 @@ def name_reductions(op: Op) -> Op:
 
 
 def without_aliases(op: Op, required: Container[str]) -> Op:
-    """The operator, in which lines read others by their own names, where a line only calls one otherwise.
+    """The operator with references to aliases (lines that only rename another) replaced by references to the original.
 
-    Lines that are `required` stay values of their own.
+    References to `required` aliases stay.
     """
     others: dict[str, Ref] = {}
 
@@ -204,8 +200,8 @@ def without_aliases(op: Op, required: Container[str]) -> Op:
 
 
 def read_lines(op: Op, required: Container[str]) -> Op:
-    """The operator without lines of which nothing is made, as those that `take` reads alone: what is taken is computed
-    of their inputs. Lines that mention them are spelled by these; `required` lines stay.
+    """The operator without lines that no result depends on, such as those that only `take` reads: elements are computed
+    from their inputs. The source of lines that mention them is written out; `required` lines stay.
     """
     refs = op.refs
     roots = [value.name for value in op.values if value.name in required]
@@ -220,7 +216,7 @@ def read_lines(op: Op, required: Container[str]) -> Op:
 
 
 def _written_out(op: Op, node: Node) -> str:
-    """A node by the lines that it is made of, as readers see it."""
+    """The source of a node, with lines that are not in the spec replaced by their expressions."""
 
     def of_lines(part: Node) -> Node:
         if isinstance(part, Ref) and not op.value(part.name).source:
@@ -231,7 +227,7 @@ def _written_out(op: Op, node: Node) -> str:
 
 
 def differ_in_axes(op: Op, reduced: set[str]) -> bool:
-    """Whether results differ in axes, so that one kernel would write one many times, or never where an axis is
+    """Whether results differ in axes other than `reduced`: a kernel would write some many times, or never if one is
     empty.
     """
     visited = {axis for result in op.results for axis in result.axes if axis not in reduced}
@@ -239,7 +235,7 @@ def differ_in_axes(op: Op, reduced: set[str]) -> bool:
 
 
 def line_of(op: Op, value: Value) -> str:
-    """The line of [compute] that a value came from; what was named on the way precedes its line."""
+    """The line of [compute] that a value came from; values that passes named precede their line."""
     after = op.values[op.values.index(value) :]
     return next((v.name for v in after if v.source), value.name)
 
@@ -249,9 +245,9 @@ def references(node: Node) -> frozenset[str]:
 
 
 def reached(refs: Mapping[str, Iterable[str]], roots: Iterable[str], known: Container[str]) -> set[str]:
-    """The values that some names are made of, themselves included: those that are known, and not what these refer to.
+    """The values that `roots` depend on, themselves included; those in `known` are included but not followed.
 
-    `refs` are what each value refers to.
+    `refs` maps each value to the names that it refers to.
     """
     found: set[str] = set()
     left = list(roots)
@@ -264,7 +260,7 @@ def reached(refs: Mapping[str, Iterable[str]], roots: Iterable[str], known: Cont
 
 
 def with_read_values(op: Op) -> Op:
-    """The operator without values of which no result is made."""
+    """The operator without values that no result depends on."""
     read = reached(op.refs, [result.output.name for result in op.results], ())
     return op.of(value for value in op.values if value.name in read)
 
@@ -280,8 +276,8 @@ def reads(node: Node) -> frozenset[str]:
 
 
 def guaranteed_axes(op: Op, node: Node, full: Container[str] = ()) -> set[str]:
-    """The axes that something has whatever params choose and whichever inputs are left out, with all their positions;
-    some values are known to have theirs in full.
+    """The axes that a node has in full, whatever params choose and whichever optional inputs are absent; the values in
+    `full` are known to have all of theirs.
     """
     axes = set(node.axes)
     if isinstance(node, Ref):

@@ -1,8 +1,8 @@
-"""Integers that the mask of an attention compares and that are taken by position, as documents of one table are.
+"""Integers that an attention mask compares and that are taken by position, such as document ids from one table.
 
-`take(doc, index(M), L) == take(doc, index(N), L)` tells which blocks are empty as inputs for rows and columns do. So a
-step before stores what is taken, few bytes for each position, and what streams reads that: blocks are skipped, forward
-and backward, and no table is read in a loop.
+`take(doc, index(M), L) == take(doc, index(N), L)` determines which blocks are empty, as separate inputs for rows and
+columns do. So an upstream step stores the taken integers, a few bytes per position, and the streaming step reads these:
+blocks are skipped, forward and backward, and no table is read in a loop.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def integers_named(op: Op) -> Op:
 
 
 def integers_taken(op: Op) -> list[str]:
-    """The values that are such integers, which are to be stored."""
+    """The names of such integers, which are to be stored."""
     found = _taken(op)
     return [value.name for value in op.values if isinstance(value.node, Load) and inlined(op, value.node) in found]
 
@@ -73,7 +73,7 @@ def _of_attention(op: Op, found: Attention) -> Iterator[Load]:
 
 
 def _is_taken(op: Op, node: Node) -> bool:
-    """Whether a node is an integer of an input, at a position along one axis that is computed of positions alone."""
+    """Whether a node takes an integer of a required input at a position computed from indices along one axis alone."""
     if not isinstance(node, Load) or not node.at or op.input(node.name).default is not None:
         return False
     nodes = [part for _, index in node.at for part in walk(inlined(op, index))]

@@ -1,8 +1,8 @@
-"""How long kernels take on an H100, as far as steps are compared by it.
+"""Estimates times of kernels on an H100, to compare plans.
 
 A roofline: the bytes that a kernel moves over the bandwidth, or the operations of its matmuls over the peak of the
-tensor cores, whichever takes longer, plus a part of the other, plus a launch. Times are in nanoseconds. Lengths of
-which a spec tells nothing are `LENGTH`.
+tensor cores, whichever takes longer, plus the fraction `EXPOSED` of the other, plus a launch. Times are in nanoseconds.
+Lengths that a spec does not fix are `LENGTH`.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ from ..spec.lengths import LENGTH
 ITEMSIZE = 2
 LAUNCH = 3_000.0
 BANDWIDTH = 3_000.0  # bytes per ns
-CACHED = 5_500.0  # the same of what lies in the L2 cache, where programs of other rows have read it
+CACHED = 5_500.0  # bytes per ns from the L2 cache, where programs of other rows have read the same
 RATE = 600_000.0  # floating-point operations of tensor cores per ns
 SCALAR_RATE = 20_000.0  # operations of other math per ns
 # How much longer a matmul takes with a prologue, whose tiles pass through registers, again for each tile of the result.
 # 3.5 times was measured with loads by TMA, and 20 times without.
 PROLOGUE = 4
-# The same without TMA, if the prologue multiplies factors each of which lacks an axis of the side: all are read anew
+# The same without TMA, if the prologue multiplies factors that each lack an axis of the side: all are reloaded
 # for each tile. A bilinear form of 4,096 rows by 64 x 64 x 64 took 226 us, 60 times as long.
 OUTER = 20
-# Memory traffic and tensor cores overlap except for this part, so that what a matmul reads and writes besides its
-# operands is not free.
+# Memory traffic and tensor cores overlap except for this fraction, so that reads and writes in addition to a matmul's
+# operands are not free.
 EXPOSED = 0.125
 SMS = 132
 CLEARLY = 1.3  # how much faster several steps have to be than a kernel that does the same
@@ -43,7 +43,7 @@ def stored(axes: Iterable[str], lengths: Mapping[str, int]) -> int:
 
 
 def kernel(moved: float, multiplied: float = 0.0) -> float:
-    """The time of a kernel, if what it moves takes so long, and its matmuls on tensor cores."""
+    """The time of a kernel whose memory traffic takes `moved` and whose matmuls on tensor cores take `multiplied`."""
     return LAUNCH + max(moved, multiplied) + EXPOSED * min(moved, multiplied)
 
 
@@ -53,6 +53,6 @@ def multiplied(batch: int, rows: int, cols: int, inner: int) -> float:
 
 
 def outer(batch: int, rows: int, cols: int, inner: int) -> int:
-    """How much longer such a matmul takes if its prologue multiplies factors that each lack an axis of the side."""
+    """How much longer a matmul takes if its prologue multiplies factors that each lack an axis of the side."""
     is_copied = min(rows, cols) > NARROW and batch * rows * cols * max(inner, NARROW) >= BY_TMA
     return PROLOGUE if is_copied else OUTER

@@ -12,8 +12,8 @@ _SIGNS = {"ge": 1, "gt": 1, "le": -1, "lt": -1}
 def triangle_condition(op: Op, contraction: Contraction) -> tuple[Call, dict[str, bool]] | None:
     """The comparison outside of which the result is masked (triangular matmul); None where there is none.
 
-    With it comes, for the row axis and the column axis, whether the last position of a tile makes
-    the comparison true most easily, or else the first.
+    The dict says for the axes of rows and columns whether the comparison is true most easily at the last position of a
+    tile (else at the first).
     """
     found = {_condition(op, result.node) for result in op.results}
     condition = found.pop()
@@ -30,19 +30,19 @@ def triangle_condition(op: Op, contraction: Contraction) -> tuple[Call, dict[str
 
 
 def _condition(op: Op, node: Node) -> Call | None:
-    """What a result is where it is not a number: `where(index(M) >= index(N), …, 0)`."""
+    """The comparison of a result that is masked by it: `where(index(M) >= index(N), …, 0)`; None for any other."""
     node = resolve(op, node)
     if not isinstance(node, Call) or node.function != "where" or not isinstance(node.args[2], Constant | Scalar):
         return None
     condition = node.args[0]
-    # A kernel computes it of positions, ahead of its lines.
+    # Kernels compute it from positions, before their lines.
     if not isinstance(condition, Call) or not condition.kinds.isdisjoint((Ref, Size)):
         return None
     return condition if condition.function in _SIGNS else None
 
 
 def slopes_of(op: Op, node: Node) -> dict[str, int] | None:
-    """By how much an integer changes from each position of an axis to the next; None where that differs."""
+    """The step of an integer from each position of an axis to the next; None if it is not constant."""
     match node:
         case Constant() | Scalar() | Size():
             return {} if node.dtype.kind == "int" else None

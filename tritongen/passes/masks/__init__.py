@@ -1,1 +1,1 @@
-"""What the condition of a mask tells of the tiles of a score: which are empty, full or mixed."""
+"""How the condition of a mask determines which tiles of a score are empty, full or mixed."""

@@ -1,7 +1,7 @@
 """The condition of a mask as comparisons of integers with 0, joined by and and or.
 
-An integer is a sum of positions, quotients and the like with integer factors, so that what two sides of a comparison
-have in common cancels.
+An integer is a sum of positions, quotients and the like with integer factors, so that common terms of the two sides of
+a comparison cancel.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from ...lang.ir import Node
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """Along the axis of the blocks, or the streamed one."""
+    """A position along the axis of the blocks, or along the streamed one."""
 
     axis: str
 
@@ -27,7 +27,7 @@ class Leaf:
 
 @dataclass(frozen=True, slots=True)
 class Quotient:
-    """Rounded down; what divides is positive, and the same in a tile."""
+    """A quotient, rounded down; the divisor is positive and uniform in a tile."""
 
     arg: Linear
     by: int | Leaf
@@ -35,7 +35,7 @@ class Quotient:
 
 @dataclass(frozen=True, slots=True)
 class Product:
-    """By a factor that is positive, and the same in a tile."""
+    """A product with a factor that is positive and uniform in a tile."""
 
     factor: Leaf
     arg: Linear
@@ -87,7 +87,7 @@ class AtLeast:
 
 @dataclass(frozen=True, slots=True)
 class Opaque:
-    """Whether a boolean of the math is true, or with `holds` false, whether it is not."""
+    """A boolean of the math that is not decomposed, negated if `holds` is false."""
 
     node: Node
     holds: bool = True
@@ -105,7 +105,7 @@ class Any:
 
 @dataclass(frozen=True, slots=True)
 class Pick:
-    """One condition or another, by a test that is the same in a tile."""
+    """One condition or another, selected by a test that is uniform in a tile."""
 
     test: Opaque
     then: Condition
@@ -147,7 +147,7 @@ def axes_of(atom: Atom | Linear | Condition) -> frozenset[str]:
 
 
 def leaves_of(atom: Atom | Linear) -> frozenset[Leaf]:
-    """The leaves that an integer is computed of, without those of tests."""
+    """The leaves that an integer is computed from, without leaves of tests."""
     match atom:
         case Leaf():
             return frozenset((atom,))

@@ -14,7 +14,7 @@ from ...lang.ir import Node
 
 @dataclass(frozen=True, slots=True)
 class Number:
-    """A number, or a truth."""
+    """An integer or boolean constant."""
 
     value: int | bool
 
@@ -35,7 +35,7 @@ class Last:
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """What is the same in the entire tile, an integer or a boolean: a param, a length, a load of outer axes."""
+    """An integer or boolean that is uniform in the tile: a param, a length, or a load along outer axes."""
 
     node: Node
 
@@ -44,7 +44,7 @@ class Value:
 class Extreme:
     """The least or greatest of an integer over the tile's positions along the one axis that it varies along.
 
-    Of a boolean it is whether all are true, or any.
+    For a boolean: whether all ("min") or any ("max") are true.
     """
 
     kind: Literal["min", "max"]
@@ -62,11 +62,11 @@ class Sum:
 
 @dataclass(frozen=True, slots=True)
 class Apply:
-    """Integers: "mul", "floor_divide" (by what is positive; it rounds down), "minimum", "maximum", "where", "held".
+    """Integers: "mul", "floor_divide" (by a positive divisor; rounds down), "minimum", "maximum", "where", "held".
 
     Booleans: "ge", "gt", "and", "or", "not". "not" and "held" take one argument, "where" a boolean and two integers,
-    "minimum", "maximum", "and" and "or" two or more, the others two. "held" is an integer between ±HELD: one that may
-    be so large that what is computed of it overflows, and is compared with positions, for which less will do.
+    "minimum", "maximum", "and" and "or" two or more, the others two. "held" clamps an integer to ±HELD if arithmetic on
+    it might overflow otherwise; that suffices because it is compared with positions.
     """
 
     function: str
@@ -93,7 +93,7 @@ def subexpressions(expression: Expression) -> Iterator[Expression]:
 
 
 def unheld(expression: Expression) -> Expression:
-    """The expression with integers as large as they are."""
+    """The expression without "held": integers are not clamped."""
     match expression:
         case Sum(terms=terms, constant=constant):
             return total(*((unheld(term), factor) for term, factor in terms), constant=constant)
@@ -105,7 +105,7 @@ def unheld(expression: Expression) -> Expression:
 
 
 def replaced(expression: Expression, leaf: Callable[[Expression], Expression]) -> Expression:
-    """The expression with other leaves, simplified."""
+    """The expression with `leaf` applied to its leaves, simplified."""
 
     def of(part: Expression) -> Expression:
         return replaced(part, leaf)
@@ -147,7 +147,7 @@ def total(*terms: tuple[Expression, int], constant: int = 0) -> Expression:
 
 
 def _in_order(term: tuple[Expression, int]) -> tuple[bool, bool]:
-    """What is added before what is subtracted, and positions before lengths."""
+    """The sort key of a term: added before subtracted ones, and positions before others."""
     return term[1] < 0, not isinstance(term[0], First | Last)
 
 
@@ -167,7 +167,7 @@ def times(left: Expression, right: Expression) -> Expression:
 
 
 def floor_divided(expression: Expression, by: Expression) -> Expression:
-    """The quotient rounded down, by what is positive."""
+    """The quotient by a positive divisor, rounded down."""
     match expression, by:
         case _, Number(value=1):
             return expression
@@ -187,7 +187,7 @@ def greatest(*args: Expression) -> Expression:
 
 
 def _extreme(function: str, args: tuple[Expression, ...]) -> Expression:
-    """The least or greatest. Of those that differ by a constant, one is left."""
+    """The least or greatest of some integers. Of those that differ by a constant, one remains."""
     pick = min if function == "minimum" else max
     constants: dict[tuple[tuple[Expression, int], ...], int] = {}
     for arg in args:
@@ -215,11 +215,11 @@ def chosen(test: Expression, then: Expression, other: Expression) -> Expression:
     return then if then == other else Apply("where", (test, then, other))
 
 
-# Truths
+# Booleans
 
 
 def nonnegative(expression: Expression) -> Expression:
-    """Whether a number is 0 or more, by a comparison that subtracts nothing."""
+    """Whether an integer is 0 or more, by a comparison without subtractions."""
     terms, constant = _split(expression)
     if not terms:
         return Number(constant >= 0)

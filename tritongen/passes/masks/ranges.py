@@ -1,4 +1,4 @@
-"""The range of a streamed axis where a condition may be true for a block of the other axis, and where it is for all."""
+"""Ranges of a streamed axis where a condition may be true for a block of the other axis, and where it surely is."""
 
 from __future__ import annotations
 
@@ -48,9 +48,9 @@ from .spans import TileSpans
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """Positions from `first` up to, and without, `last`; none where `test` does not hold.
+    """Positions from `first` up to and excluding `last`; none if `test` is false.
 
-    None is an end of the axis. With `exact` false there may be holes in it.
+    None is an end of the axis. If not `exact`, the interval may have holes.
     """
 
     first: Expression | None = None
@@ -64,7 +64,7 @@ UNKNOWN = Interval(exact=False)
 
 
 class Ranges:
-    """Where conditions may be true for some position of the block, or with `every`, where they are for all of them."""
+    """Where conditions may be true for some position of the block, or with `every` are true for all of them."""
 
     def __init__(self, spans: TileSpans, every: bool) -> None:
         self.spans, self.every = spans, every
@@ -86,7 +86,7 @@ class Ranges:
         return self.unknown
 
     def settled(self, interval: Interval) -> Interval:
-        """The interval, if no end of it overflows."""
+        """The interval, if neither its ends nor its test overflow; else the unknown interval."""
         first, last = (end and self.spans.settled(end) for end in (interval.first, interval.last))
         test = self.spans.settled(interval.test)
         if test is None or (first is None and interval.first) or (last is None and interval.last):
@@ -103,7 +103,7 @@ class Ranges:
     # Comparisons
 
     def solved(self, linear: Linear, more: Expression) -> Interval:
-        """Where a sum and a number are 0 or more together."""
+        """The interval where `linear + more` is 0 or more."""
         streamed = {atom: factor for atom, factor in linear.terms if self.spans.streamed in axes_of(atom)}
         rest = tuple((atom, factor) for atom, factor in linear.terms if atom not in streamed)
         number = self.end(self.spans.tile.of(Linear(rest, linear.constant)))
@@ -120,11 +120,11 @@ class Ranges:
         return replace(found, exact=found.exact and not others)
 
     def end(self, span: tuple[Expression | None, Expression | None]) -> Expression | None:
-        """What is counted on: the least where a condition has to be true, the most where it may be."""
+        """The end of a span to rely on: the least where a condition has to be true (`every`), else the most."""
         return span[0] if self.every else span[1]
 
     def solved_for(self, atom: Atom, factor: int, more: Expression) -> Interval:
-        """Where an atom times its factor is no less than minus a number."""
+        """The interval where `atom * factor + more` is 0 or more."""
         most = floor_divided(more, Number(abs(factor)))
         match atom:
             case Position():
@@ -148,10 +148,10 @@ class Ranges:
     # Unions
 
     def union(self, one: Interval, other: Interval) -> Interval:
-        """The hull, in which there may be holes. With `every` nothing where it may have them; but for ranges alone, the
-        one that does not begin with the axis, if the other does, as attention sinks before a window do.
+        """The hull of two intervals, which may have holes. With `every`, nothing if it may have them; but without
+        `extremes`, the interval that starts later, if the other starts with the axis, as attention sinks do.
 
-        Then the diagonal is left, too, which no tile is all of: it would stand for what is not solved beside it.
+        With `every`, diagonals are dropped: they contain no full tile and would replace unsolved conditions.
         """
         if self.every:
             one, other = (NOTHING if self.is_diagonal(interval) else interval for interval in (one, other))
@@ -169,7 +169,7 @@ class Ranges:
         return Interval(first, last, exact=exact and one.exact and other.exact)
 
     def gap(self, condition: Condition) -> tuple[Expression, Expression] | None:
-        """From where to where neither of two conditions may be true, one of which is for the start of the axis."""
+        """The gap between two conditions, one of which is true from the start of the axis; None if there is none."""
         operands = [self.of(part) for part in condition.operands] if isinstance(condition, Any) else []
         early = [part for part in operands if part.first is None and part.test == TRUE]
         late = [part for part in operands if part.first is not None and part.test == TRUE]
@@ -186,7 +186,7 @@ class Ranges:
         return length == total((First(block), 1), (Last(block), -1), constant=1)
 
     def picked(self, test: Expression, then: Interval, other: Interval) -> Interval:
-        """The one interval where a test holds, the other elsewhere."""
+        """`then` where `test` holds, `other` elsewhere."""
         first = last = None
         if then.first is not None or other.first is not None:
             first = chosen(test, then.first or ZERO, other.first or ZERO)
@@ -205,14 +205,14 @@ class Ranges:
         return Interval(first, last, holds, then.exact and other.exact)
 
     def without_test(self, interval: Interval) -> Interval:
-        """The interval, from the end of the axis to its start where its test does not hold."""
+        """The interval with its test in its ends: from the end of the axis to its start where the test is false."""
         if interval.test == TRUE:
             return interval
         first = chosen(interval.test, interval.first or ZERO, self.size)
         return Interval(first, chosen(interval.test, interval.last or self.size, ZERO), exact=interval.exact)
 
     def ends(self, interval: Interval) -> tuple[Expression, Expression]:
-        """Both ends, within the axis."""
+        """Both ends, clamped to the axis."""
         first = ZERO if interval.first is None else self.no_less_than_0(interval.first)
         last = self.size if interval.last is None else least(interval.last, self.size)
         return first, last if interval.test == TRUE else chosen(interval.test, last, ZERO)

@@ -1,7 +1,6 @@
 """Reads the math of a mask's condition into comparisons of integers with 0.
 
-Arithmetic is decomposed only where it is of int64, as that of positions is: a narrower dtype may wrap around, and what
-wraps is opaque.
+Only int64 arithmetic, such as that on positions, is decomposed: a narrower dtype may wrap around, so it is opaque.
 """
 
 from __future__ import annotations
@@ -55,7 +54,7 @@ _DIFFER = frozenset(("logical_xor", "bitwise_xor", "ne"))
 
 
 class Reader:
-    """Reads conditions over the positions along two axes, that of the blocks and the streamed one."""
+    """Reads conditions over positions along two axes: the axis of the blocks and the streamed one."""
 
     def __init__(self, op: Op, block: str, streamed: str) -> None:
         self.op, self.axes, self.streamed = op, {block, streamed}, streamed
@@ -68,7 +67,7 @@ class Reader:
         return not self.axes & set(node.axes)
 
     def bounds(self, node: Node) -> Bounds:
-        """Between which integers a leaf lies, if nothing in it overflows."""
+        """The least and greatest integer that a leaf may be, if nothing in it overflows."""
         match node:
             case Load(name=name) if (default := self.op.input(name).default) is not None:
                 low, high = bounds_of_dtypes(self.op.input(name).type.dtypes) or INT64
@@ -77,7 +76,7 @@ class Reader:
         return max(low, INT64[0]), min(high, INT64[1])
 
     def is_narrow(self, node: Node) -> bool:
-        """Whether an integer is of 32 bits at most, whatever is computed."""
+        """Whether an integer has at most 32 bits, whatever dtypes the inputs have."""
         inputs = {tensor.name: tensor.type.dtypes for tensor in self.op.inputs}
         dtypes = {dtype for name in node.dtype.leaves for dtype in inputs.get(name, (name,))}
         return bool(dtypes) and not node.dtype.rule and dtypes <= set(INTS) - {"int64"}
@@ -108,12 +107,12 @@ class Reader:
         return Linear(((Leaf(node), 1),))
 
     def is_opaque(self, node: Node) -> bool:
-        """Whether it is int64 arithmetic, or a choice, that has a position in it."""
+        """Whether an expression is int64 and contains a position."""
         has_position = any(isinstance(part, Index) and part.axis in self.axes for part in walk(node))
         return has_position and node.dtype.kind == "int" and is_int64(node.dtype)
 
     def is_sum(self, node: Call) -> bool:
-        """Whether sums are decomposed. Those of several inputs are not, which the math itself adds up."""
+        """Whether int64 arithmetic is decomposed: it has a position, or at most one input or unbounded param."""
         if node.dtype.kind != "int" or not is_int64(node.dtype):
             return False
         read = {part for part in walk(node) if isinstance(part, Load)}
@@ -145,7 +144,7 @@ class Reader:
         return self.is_uniform(node) and node.dtype.kind == "int" and is_readable(node) and self.bounds(node)[0] > 0
 
     def atom(self, node: Call) -> Linear | None:
-        """What is no sum; None where nothing is known of it."""
+        """A call other than a sum or product, decomposed; None if it stays opaque."""
         args = node.args
         match node.function:
             case "floor_divide":
@@ -180,7 +179,7 @@ class Reader:
     # Conditions
 
     def condition(self, node: Node) -> Condition:
-        """A boolean, or whether a number is not 0."""
+        """A boolean as a condition; a number is compared with 0."""
         if isinstance(node, Constant) and isinstance(node.value, int | float):
             return All() if node.value else Any()
         if node.dtype.kind != "bool":
@@ -209,7 +208,7 @@ class Reader:
         return arg.dtype.kind == "bool" or (node.function.startswith("logical") and arg.dtype.kind == "int")
 
     def either(self, test: Condition, then: Condition, other: Condition) -> Condition:
-        """The one where the test is true, the other elsewhere."""
+        """`then` where the test is true, `other` elsewhere."""
         if then == other:
             return then
         if isinstance(test, Opaque) and self.is_uniform(test.node) and is_readable(test.node):

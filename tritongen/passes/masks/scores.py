@@ -1,8 +1,8 @@
-"""Finds the mask in a score: the condition outside of which it is the number that changes no sum.
+"""Finds the mask of a score: the condition outside of which the score is the neutral element of the sum.
 
-That is -inf before a softmax, and 0 where scores are summed as they are. All spellings are found that come down to
-`where(condition, score, neutral)`, so that kernels leave the condition away where it is true, and the score where it
-is false.
+That is -inf before a softmax, and 0 if scores are summed as they are. All spellings are found that come down to
+`where(condition, score, neutral)`, so that kernels skip the condition where it is true, and the score where it is
+false.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from ...lang.ir import BOOL, Call, Cast, Choose, Constant, Node, Op, Ref, Scalar
 
 @dataclass(frozen=True, slots=True)
 class Mask:
-    """A score that is `score` where `condition` is true, and the neutral number elsewhere.
+    """A score that is `score` where `condition` is true, and the neutral element elsewhere.
 
-    With `exact` that is so for any score, else for those that are finite where they are masked: `score +
+    If `exact`, that holds for any score, else for scores that are finite where they are masked: `score +
     where(condition, 0, -inf)` is NaN where the score is.
     """
 
@@ -28,7 +28,7 @@ class Mask:
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """A value by cases: where `condition` is None it is `score` throughout, where `score` is None it is neutral."""
+    """A masked value: if `condition` is None it is `score` everywhere, if `score` is None it is neutral everywhere."""
 
     condition: Node | None
     score: Node | None
@@ -73,7 +73,7 @@ class _Search:
         return _Found(None, node)
 
     def of_call(self, node: Call) -> _Found:
-        """A call is neutral where an argument is that it carries on."""
+        """The mask of a call, which is neutral wherever a masked argument is, if the call propagates that."""
         found = [self.of(arg) for arg in node.args]
         masked = [place for place, arg in enumerate(found) if arg.condition is not None]
         if not masked or not all(self.carries(node, place) for place in masked):
@@ -85,7 +85,7 @@ class _Search:
         return _Found(condition, _simplified(replace(node, args=args)), exact)
 
     def of_choice(self, node: Call | Choose, test: Node, then: _Found, other: _Found) -> _Found:
-        """What a choice of two values is."""
+        """The mask of a choice between two values."""
         exact = then.exact and other.exact
         if then.score is None and other.score is None:
             return _Found(None, None)

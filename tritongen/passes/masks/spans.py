@@ -1,4 +1,4 @@
-"""The interval of an integer in a tile, and where a condition is surely true in all of it."""
+"""Bounds of an integer in a tile, and tests of whether a condition is surely true in all of it."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ UNKNOWN: Span = (None, None)
 
 @dataclass(frozen=True, slots=True)
 class Spans:
-    """Spans where positions and leaves have some spans of their own."""
+    """Computes the spans of integers from the spans of positions and leaves."""
 
     positions: Mapping[str, Span]
     leaf: Callable[[Node], Span]
@@ -94,7 +94,7 @@ class Spans:
 
 
 def _scaled(span: Span, by: Span, scaled: Callable[[Expression, Expression], Expression]) -> Span:
-    """The span of what is multiplied or divided by what is positive."""
+    """The span of a product or quotient by a positive integer."""
     (low, high), (smallest, largest) = span, by
     if smallest is None or largest is None:
         return UNKNOWN
@@ -108,9 +108,9 @@ def _of_all(ends: tuple[Expression | None, ...], pick: Callable[..., Expression]
 
 
 class TileSpans:
-    """Spans in a tile, of a block of one axis and some positions along the streamed one.
+    """Spans in a tile: a block of one axis by some positions along the streamed one.
 
-    Without `extremes` what is not the same in the entire tile is not known.
+    Without `extremes`, leaves that are not uniform in the tile are unknown.
     """
 
     def __init__(self, reader: Reader, block: str, streamed: str, extremes: bool = True) -> None:
@@ -122,18 +122,18 @@ class TileSpans:
         self.full = Spans({block: in_block, streamed: anywhere}, self.leaf_of_block)
 
     def leaf(self, node: Node) -> Span:
-        """An integer that is no position. What may be too large to compute with is held."""
+        """The span of an integer that is no position, clamped ("held") if it may be too large to compute with."""
         low, high = self.extreme("min", node), self.extreme("max", node)
         if low is None or high is None or not self.reader.is_unbounded(node):
             return low, high
         return Apply("held", (low,)), Apply("held", (high,))
 
     def leaf_of_block(self, node: Node) -> Span:
-        """A leaf anywhere along the streamed axis."""
+        """The span of a leaf over all positions along the streamed axis."""
         return UNKNOWN if self.streamed in node.axes else self.leaf(node)
 
     def extreme(self, kind: str, node: Node) -> Expression | None:
-        """The least or greatest of a leaf in a tile; None where that takes more than the positions along one axis."""
+        """The least or greatest of a leaf in a tile; None if it varies along both axes, or any without `extremes`."""
         along = self.reader.axes & set(node.axes)
         if not is_readable(node) or len(along) > self.extremes:
             return None
@@ -161,9 +161,9 @@ class TileSpans:
     # Overflow
 
     def is_safe(self, linear: Linear) -> bool:
-        """Whether a comparison with 0 is the same where an unbounded integer in it is held between ±HELD.
+        """Whether clamping an unbounded integer to ±HELD does not change a comparison with 0.
 
-        That is where it is decided beyond them. Two integers may also be compared as they are.
+        That is so if all integers beyond ±HELD give one result. A direct comparison of two integers needs no clamp.
         """
         unbounded = [leaf for leaf in leaves_of(linear) if self.reader.is_unbounded(leaf.node)]
         if not unbounded or _is_direct(linear):
@@ -187,7 +187,7 @@ class TileSpans:
         return is_more == Number(True) or is_less == Number(False)
 
     def settled(self, expression: Expression) -> Expression | None:
-        """The expression, with integers held only if it overflows without; None where it overflows all the same."""
+        """The expression, with clamps only if it overflows without them; None if it overflows even with them."""
         return next((each for each in (unheld(expression), expression) if self.fits(each)), None)
 
     def fits(self, expression: Expression) -> bool:
@@ -195,7 +195,7 @@ class TileSpans:
         return all(is_test(part) or inside(self.bounds(part), INT64) for part in subexpressions(expression))
 
     def bounds(self, expression: Expression) -> Bounds:
-        """Between which integers a number lies, in any tile."""
+        """The least and greatest value of an integer expression, in any tile."""
         match expression:
             case Number(value=value):
                 return value, value
@@ -217,7 +217,7 @@ class TileSpans:
                 return (0 if low >= 0 else low - most + 1), high
             case Apply(function=function, args=args):
                 known = [self.bounds(arg) for arg in args if not is_test(arg)]
-                if function == "floor_divide":  # By what is positive.
+                if function == "floor_divide":  # The divisor is positive.
                     known[1] = max(known[1][0], 1), max(known[1][1], 1)
                 found = bounds_of_call(function, known)
                 assert found is not None, function

@@ -1,15 +1,15 @@
 """Which tiles of a streamed axis are empty, full or mixed, read off the condition of a mask.
 
-A kernel takes blocks of one axis, and for each streams over tiles of another: `tiles_of` tells from where to where it
-has to, and where the condition need not be computed. Both ends are scalars that a few operations compute at run
-time, of the first and last position of the block, of lengths, params and loads. What is not understood is mixed.
+A kernel takes blocks of one axis, and for each streams over tiles of another: `tiles_of` determines the range that it
+has to stream over, and where it can skip the condition. The ends are scalars that a few operations compute at run
+time from the first and last position of the block, lengths, params and loads. Unsolved conditions make mixed tiles.
 
     tiles = tiles_of(op, condition, block="M", streamed="N")
     tiles.some   outside of this range the condition is false, for the entire block
     tiles.gap    inside of this range it is false for the entire block, too; None where no range is known
-    tiles.every  inside of this range it is what `tiles.rest` is: true where that is None
-    tiles.empty  tells of one tile in `some` that it is empty all the same; FALSE where no test of tiles is of use
-    tiles.full   tells of one tile in `every` that `rest` is true in all of it
+    tiles.every  inside of this range it equals `tiles.rest`, or is true if that is None
+    tiles.empty  a test of one tile in `some`: it is empty all the same; FALSE if no test of tiles is of use
+    tiles.full   a test of one tile in `every`: `rest` is true in all of it
 
 A gradient that streams over the other axis has the same tiles, with the axes exchanged.
 """
@@ -42,11 +42,11 @@ class Range:
 
 @dataclass(frozen=True, slots=True)
 class Tiles:
-    """What a condition is in the tiles that a block meets.
+    """The values of a condition in the tiles that a block meets.
 
-    Outside of `some`, and in `gap`, it is false for the entire block; inside of `every` it is what
-    `rest` is, or true where that is None. `empty` and `full` are tests of one tile: that the condition is false in all
-    of it, and, of a tile inside of `every`, that `rest` is true in all of it. They are false where they cannot tell.
+    Outside of `some`, and in `gap`, it is false for the entire block; inside of `every` it equals `rest`, or is true if
+    that is None. `empty` and `full` are tests of one tile: the condition is false in all of it, or, for a tile inside
+    of `every`, `rest` is true in all of it. They are false if that is undecided.
     """
 
     some: Range
@@ -58,8 +58,8 @@ class Tiles:
 
 
 def longest(tiles: Tiles | None) -> str:
-    """Which tiles have the most blocks under a mask: the "first" or the "last"; "" where no end moves with the rows of
-    the tile, or both do.
+    """Whether the "first" or the "last" tiles have the most blocks under a mask; "" if neither end of the range depends
+    on the rows of the tile, or both do.
     """
     if tiles is None:
         return ""
@@ -69,11 +69,11 @@ def longest(tiles: Tiles | None) -> str:
 
 
 def tiles_of(op: Op, condition: Node, block: str, streamed: str, extremes: bool = True) -> Tiles:
-    """What a condition is in the tiles along one axis that the blocks of another meet.
+    """The values of a condition in the tiles along `streamed` that the blocks along `block` meet.
 
     Along every other axis a block has one position. The arithmetic of the condition itself must not overflow int64, and
-    no axis be longer than `reader.LONGEST`. Without `extremes` no end of a range is of what is least or greatest in a
-    block: then that is for tests of tiles alone.
+    no axis be longer than `reader.LONGEST`. Without `extremes`, the ends of ranges use no minima or maxima over a
+    block: only the tests of tiles do.
     """
     reader = Reader(op, block, streamed)
     spans, of_ends = TileSpans(reader, block, streamed), TileSpans(reader, block, streamed, extremes)
@@ -93,7 +93,7 @@ def tiles_of(op: Op, condition: Node, block: str, streamed: str, extremes: bool 
 
 
 class _Part:
-    """One of the conditions that must hold all together, as it is read, and its ranges."""
+    """One of the conditions that must all hold, as it is read, and its ranges."""
 
     def __init__(self, node: Node, read: Condition, some: Ranges, every: Ranges) -> None:
         self.node, self.read, self.some, self.every = node, read, some.of(read), every.of(read)
@@ -107,12 +107,12 @@ def both(one: Node, other: Node) -> Call:
 
 
 def conditions_of(op: Op, condition: Node) -> frozenset[Node]:
-    """The conditions that must hold all together, by what they are."""
+    """The conditions that must all hold, with references to lines resolved."""
     return frozenset(resolve(op, part) for part in conjuncts(op, condition))
 
 
 def conjuncts(op: Op | None, condition: Node) -> Iterator[Node]:
-    """The conditions that must hold all together; with an operator, also those of its lines."""
+    """The conditions that must all hold; with an operator, also those in its lines."""
     node = resolve(op, condition) if op else condition
     is_and = isinstance(node, Call) and node.function in ("logical_and", "bitwise_and")
     if is_and and isinstance(node, Call) and all(arg.dtype.kind == "bool" for arg in node.args):
