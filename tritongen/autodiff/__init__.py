@@ -1,1 +1,1 @@
-"""Op -> the Op of its gradient."""
+"""Op -> the Op that computes its gradient."""

@@ -1,6 +1,6 @@
-"""Builds nodes in the form in which an engineer would write them: like terms together, factors taken out.
+"""Builds nodes in the form in which an engineer would write them: like terms merged, common factors extracted.
 
-Sums and products are decomposed (`terms`), put in order, and become nodes again in one fixed order.
+Sums and products are decomposed (`terms`), simplified, and rebuilt as nodes in one fixed order.
 Sums are never multiplied out, so that no cancellation is introduced.
 """
 
@@ -44,8 +44,8 @@ _LOGIC = {ast.BitAnd: "logical_and", ast.BitOr: "logical_or"}
 class Algebra:
     """Makes nodes over the axes of an operator.
 
-    `known` are named values of the forward that may stand for their definitions, and `seeds` the
-    gradients of its results.
+    `known` are named values of the forward that may replace their definitions, `seeds` names of the gradients of its
+    results.
     """
 
     op: Op
@@ -55,7 +55,7 @@ class Algebra:
     # Any function
 
     def call(self, name: str, *args: Node) -> Node:
-        """A function of the table, applied; arithmetic is put in order."""
+        """Apply a function of the table; constants are folded, and arithmetic is simplified."""
         folded = fold_constants(name, list(args)) or outcome(name, args)
         if folded is not None:
             return folded
@@ -72,7 +72,7 @@ class Algebra:
         return self.plain(name, *args)
 
     def plain(self, name: str, *args: Node) -> Node:
-        """The call as it is."""
+        """The call, not simplified."""
         row = FUNCTIONS[name]
         axes = self.order(tuple(axis for arg in args for axis in arg.axes))
         if row.accepts == "where":
@@ -116,7 +116,7 @@ class Algebra:
     # Choices
 
     def where(self, condition: Node, then: Node, other: Node) -> Node:
-        """A choice by the values of tensors; what both sides have as a factor comes before it."""
+        """A choice by the values of tensors, multiplied by the common factor of both sides."""
         if then == other:
             return then
         if isinstance(condition, Constant):
@@ -125,7 +125,7 @@ class Algebra:
         return self.product(shared * Term(1.0, {self.plain("where", condition, then, other): 1}))
 
     def choose(self, condition: Node, then: Node, other: Node) -> Node:
-        """A choice by a param."""
+        """A choice by a param, multiplied by the common factor of both sides."""
         if then == other:
             return then
         shared, then, other = self._common_factor(then, other)
@@ -134,17 +134,17 @@ class Algebra:
         return self.product(shared * Term(1.0, {choice: 1}))
 
     def _common_factor(self, then: Node, other: Node) -> tuple[Term, Node, Node]:
-        """The common factor of two nodes, and what is left of them."""
+        """The common factor of two nodes, and the nodes divided by it; 1 where one of them is zero."""
         if ZERO in (then, other):
             return Term(1.0), then, other
         shared = shared_by([factors(then), factors(other)])
         return shared, *(self.product(factors(side) / shared) for side in (then, other))  # type: ignore[return-value]
 
     def _entered(self, term: Term) -> Term:
-        """A choice that is zero on one side takes in what it is multiplied by.
+        """Move factors of the term into the nonzero side of a choice whose other side is zero.
 
-        So a side that is not chosen gives no gradient even where its derivative is infinite; torch gives NaN. What is
-        taken at a position that a tensor holds is NaN outside, where the choice is by that position alone, too.
+        So the gradient through a side that is not chosen is 0 even if its derivative is infinite, where torch gives
+        NaN. Elements taken at positions loaded from a tensor move in too, because they are NaN out of bounds.
         """
         for node, power in term.factors.items():
             if power != 1 or not is_half(node):
@@ -159,7 +159,7 @@ class Algebra:
         return term
 
     def _times_choice(self, node: Node, term: Term) -> Node:
-        """A choice with both sides multiplied by a term."""
+        """The choice with both sides multiplied by the term; a side that is zero stays zero."""
         assert isinstance(node, Call | Choose)
         condition, then, other = node.args if isinstance(node, Call) else (node.condition, node.then, node.other)
         then, other = (self.product(factors(side) * term) if side != ZERO else ZERO for side in (then, other))
@@ -169,7 +169,7 @@ class Algebra:
         return Choose(condition, then, other, axes, promote(then, other))
 
     def within(self, node: Node, choice: Node, made: Callable[[Node], Node]) -> Node:
-        """A node of which a choice is a factor, with what is made of the side that is not zero in its place."""
+        """The node, which has `choice` as a factor, with `made` applied to each nonzero side of the choice."""
         condition, *sides = children(choice)
         then, other = (side if side == ZERO else made(side) for side in sides)
         choose = self.choose if isinstance(choice, Choose) else lambda *terms: self.plain("where", *terms)
@@ -181,7 +181,7 @@ class Algebra:
         return self.sum([term for node in nodes for term in terms(node)])
 
     def sum(self, terms: list[Term]) -> Node:
-        """Terms together, what they have in common before a parenthesis."""
+        """The sum of terms: like terms merged, common factors in front of a parenthesis."""
         left = merged(self._joined(merged(terms)))
         if len(left) < 2:
             return self.product(left[0]) if left else ZERO
@@ -201,7 +201,7 @@ class Algebra:
         return node
 
     def _joined(self, terms: list[Term]) -> list[Term]:
-        """Choices by the same condition as one: `where(c, a, 0) + where(c, 0, b)` is `where(c, a, b)`."""
+        """Merge choices by the same condition: `where(c, a, 0) + where(c, 0, b)` becomes `where(c, a, b)`."""
         found: dict[tuple[type, Node], list[Term]] = {}
         for part in terms:
             if (half := half_of(part)) is not None:
@@ -222,7 +222,7 @@ class Algebra:
         return joined
 
     def _sides(self, term: Term) -> tuple[Node, Node]:
-        """The two sides of a choice, multiplied by all that it is multiplied by."""
+        """The two sides of the choice in a term, each multiplied by the other factors of the term."""
         half = half_of(term)
         assert half is not None
         rest = Term(term.coefficient, {node: power for node, power in term.factors.items() if node != half})
@@ -231,15 +231,15 @@ class Algebra:
         return (product.args[1], product.args[2]) if isinstance(product, Call) else (product.then, product.other)
 
     def summed_to(self, own: tuple[str, ...], node: Node) -> Node:
-        """The sum of a node along the axes that are none of some."""
+        """The sum of a node over its axes that are not in `own`."""
         over = tuple(axis for axis in node.axes if axis not in own)
         return self.reduce_sum(node, over) if over else node
 
     def reduce_sum(self, node: Node, over: tuple[str, ...], is_seen: IsSeen | None = None) -> Node:
-        """The sum of a node over axes, of which it may lack some; what is constant along them comes before.
+        """The sum of a node over axes, some of which it may lack; factors that are constant along them move outside.
 
-        Such constants are left out where the sum is empty, if they are undefined there and `is_seen` tells that
-        gradients have elements there that depend on it.
+        Such a factor is guarded if it is undefined where an axis is empty, and `is_seen` says that gradients have
+        elements then: a length becomes at least 1, another factor is multiplied only where the sum is not empty.
         """
         lacking = tuple(axis for axis in over if axis not in node.axes)
         summed, over = possibly_empty(self.op, over), tuple(axis for axis in over if axis in node.axes)
@@ -271,7 +271,7 @@ class Algebra:
     # Products
 
     def product(self, term: Term) -> Node:
-        """A term as a node: constants and what is small first, then the gradients, the rest after them."""
+        """A term as a node: constants and factors with fewer axes first, then gradients, then the other factors."""
         term = self._entered(self._recognised(term))
         if term.coefficient == 0:
             return ZERO
@@ -305,7 +305,7 @@ class Algebra:
         return result
 
     def _rank(self, node: Node, axes: tuple[str, ...]) -> int:
-        """0 and 1 for what varies less than the product does, 2 for gradients, 3 for vectors, 4 for the rest."""
+        """0 for factors with fewer axes than the product (1 for reductions), 2 for gradients, 3 for vectors, else 4."""
         small = set(node.axes) < set(axes)
         if small and not (isinstance(node, Load) and node.axes and node.name not in self.seeds):
             return int(isinstance(node, Reduce))
@@ -314,7 +314,7 @@ class Algebra:
         return 3 if small else 4
 
     def _recognised(self, term: Term) -> Term:
-        """The term with means for sums divided by a length, and known values for their definitions."""
+        """The term with sums divided by a length as means, and definitions of known values replaced by their names."""
         term = self._with_means(term)
         for value in self.known:
             own = factors(value.node)
@@ -334,7 +334,7 @@ class Algebra:
         return term
 
     def _with_logarithms(self, term: Term) -> Term:
-        """exp(u) / s as exp(u - log(s)), where a known value shortens that: `exp(x - logsumexp)`."""
+        """exp(u) / s as exp(u - log(s)), if a known value shortens the exponent: `exp(x - logsumexp)`."""
         powers = [node for node, power in term.factors.items() if power == 1 and self._is_exp(node)]
         sums = [n for n, p in term.factors.items() if p == -1 and isinstance(n, Ref)]
         for power in powers:
@@ -361,10 +361,10 @@ class Algebra:
         return next((value.node for value in self.op.values if value.name == ref.name), None)
 
     def _shortened(self, wanted: dict[Node, float], logarithm: Node) -> Node | None:
-        """A sum written with a known value in which the logarithm is, if that leaves it shorter."""
+        """The sum `wanted` in terms of a known value that contains the logarithm, if that is shorter."""
         for value in self.known:
             if logarithm not in self._summands(value.node):
-                continue  # Its products may be such quotients, which `linear` would write in shorter form again.
+                continue  # Its products may be such quotients, and `linear` would shorten them again without end.
             own = self.linear(value.node)
             if abs(own.get(logarithm, 0)) != 1 or len(own) < 2:
                 continue
@@ -377,7 +377,7 @@ class Algebra:
         return None
 
     def linear(self, node: Node) -> dict[Node, float]:
-        """A sum as coefficients of what it is made of, with named values written out."""
+        """A sum as coefficients of its summands, with named sums expanded."""
         found: dict[Node, float] = {}
         for term in self._written_out(node):
             alone = list(term.factors.values()) == [1]
@@ -386,11 +386,11 @@ class Algebra:
         return {part: coefficient for part, coefficient in found.items() if coefficient}
 
     def _summands(self, node: Node) -> set[Node]:
-        """What a sum is made of that is no product."""
+        """The summands that are a single factor, not a product."""
         return {next(iter(term.factors)) for term in self._written_out(node) if list(term.factors.values()) == [1]}
 
     def _written_out(self, node: Node) -> Iterator[Term]:
-        """The terms of a sum, and those of the sums that it names."""
+        """The terms of a sum, with named sums expanded into their terms."""
         for term in terms(node):
             ref = next(iter(term.factors)) if list(term.factors.values()) == [1] else None
             definition = self._definition(ref) if isinstance(ref, Ref) else None

@@ -1,8 +1,8 @@
-"""What a gradient compares with the largest or smallest of it, computed to the same digits in every kernel.
+"""Makes operands of max and min reductions bitwise equal in every kernel, so that gradients can compare them.
 
-The forward saves the largest, and the gradient looks for the elements that equal it. Where a product is added to
-something, or a quotient, which a GPU computes as a product, a compiler makes a fused multiply-add of both in one kernel
-and not in another, as it sees fit; the results differ in the last digit, and no element would be the largest.
+The forward saves the maximum, and the gradient looks for the elements that equal it. If a product, or a quotient (which
+a GPU computes as a product), is added to something, a compiler may contract both to a fused multiply-add in one kernel
+and not in another; the results would differ in the last bit, and no element would equal the maximum.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from ..lang.trees import multiplies, parse
 
 
 def rounded(op: Op, extrema: Collection[str]) -> Op:
-    """The operator, in which products and quotients within sums are rounded where some extrema are of them.
+    """The operator with products and quotients rounded before they are added, in the operands of `extrema`.
 
-    What is reduced is no matter here: the gradient reads that as the forward saved it.
+    Reductions, scans and takes within these operands are not entered: the gradient reads their saved results.
     """
-    added: dict[str, bool] = {}  # the lines that extrema are of, and whether something is added to them
+    added: dict[str, bool] = {}  # the lines that operands of extrema read, and whether something is added to them
 
     def marked(node: Node, is_added: bool) -> Node:
         match node:
@@ -52,7 +52,7 @@ def rounded(op: Op, extrema: Collection[str]) -> Op:
 
 @functools.cache
 def _operations(function: str) -> tuple[bool, bool]:
-    """Whether a function adds, and whether it multiplies; device functions may do both."""
+    """Whether a function adds, and whether it multiplies; a call of a device function counts as adding."""
     tree = list(ast.walk(parse(FUNCTIONS[function].triton)))
     is_called = any(isinstance(part, ast.Call) and isinstance(part.func, ast.Name) for part in tree)
     adds = any(isinstance(part, ast.Add | ast.Sub) for part in tree)

@@ -1,6 +1,6 @@
-"""Conditions of a gradient as values of the forward, which may save them: a byte an element.
+"""Conditions of a gradient as values of the forward, which may save them in one byte per element.
 
-`where(cumsum(p, N) < limit, g, 0)` would read the sums again, of four bytes each, and all else that it compares.
+Otherwise `where(cumsum(p, N) < limit, g, 0)` would read the sums, four bytes each, and all else that it compares.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from .sharing import values_in_order
 def with_conditions(
     op: Op, nodes: Iterable[Node], fresh: Callable[[str], str], but: Container[str]
 ) -> tuple[Op, tuple[str, ...]]:
-    """The operator with the conditions of some nodes of its gradient as values, and their names, `but` for some.
+    """The operator with the conditions in `nodes` of its gradient as values, and their names, except those in `but`.
 
-    What is compared with the largest or smallest has rules of its own, and so has what matmuls give. A bool a row costs
-    next to nothing.
+    Comparisons with a maximum or minimum, and operators with matmuls, are left to the save policy. Conditions with
+    fewer axes than the largest value are left out, because one bool per row costs next to nothing.
     """
     if any(is_product(op, node) for node in op.nodes):
         return op, ()
@@ -37,12 +37,12 @@ def with_conditions(
 
 
 def with_names(node: Node, names: Mapping[Node, str]) -> Node:
-    """The node with values by their names in place of what they are."""
+    """The node with subexpressions replaced by references to the values in `names`."""
     return replaced(node, lambda part: Ref(names[part], part.axes, part.dtype) if part in names else part)
 
 
 def _conditions(nodes: Iterable[Node]) -> list[Node]:
-    """The largest parts that are true or false and made of others, each once."""
+    """The largest boolean subexpressions that are calls or named values and have axes, each once."""
     found: dict[Node, bool] = {}
 
     def visit(node: Node) -> None:
@@ -57,7 +57,7 @@ def _conditions(nodes: Iterable[Node]) -> list[Node]:
 
 
 def _is_known(op: Op, condition: Node) -> bool:
-    """Whether a condition is made of inputs and values of the forward, and reads any, each element where it is."""
+    """Whether a condition reads only inputs and values of the forward, at least one, elementwise and no extrema."""
     own = {tensor.name for tensor in op.inputs}
     below = [op.value(name).node for name in reached(op.refs, references(condition), ())]
     nodes = [*walk(condition), *(part for node in below for part in walk(node))]

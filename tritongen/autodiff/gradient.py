@@ -1,4 +1,4 @@
-"""Op -> its gradient, an Op like any other: reverse mode, and what the gradient reads of the forward."""
+"""Op -> its gradient, an Op like any other: reverse mode, and the choice of values that the forward saves."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ from .sharing import named_subexpressions
 class Gradient:
     """The gradient of an operator by some of its inputs.
 
-    `op` has the gradients of the results and what it reads of the forward as inputs, and a result
-    for each of `wrt`, in order. `saved` are values that the forward keeps for it, under the names
-    of its inputs; `outputs` are results of the forward that it reads. `alike` has inputs of the forward,
-    each with a tensor of ours that has its dtype. Inputs of the forward that steps have `made` determine no lengths:
-    no caller has their shapes.
+    `op` has as inputs the gradients of the results and the tensors of the forward that it reads, and a result for each
+    of `wrt`, in order. `saved` are values that the forward saves for it, under the names of its inputs; `outputs` are
+    results of the forward that it reads. `alike` pairs inputs of the forward with tensors of this gradient that have
+    the same dtype. Inputs of the forward that steps have computed (`made`) determine no lengths, because no caller
+    passes them.
     """
 
     forward: Op
     op: Op
     wrt: tuple[str, ...]
-    seeds: tuple[tuple[str, str], ...]  # a result of the forward, and the name of its gradient
-    saved: tuple[tuple[str, str], ...]  # a name of an input, and the value that it is
+    seeds: tuple[tuple[str, str], ...]  # results of the forward, each with the name of its gradient
+    saved: tuple[tuple[str, str], ...]  # names of inputs, each with the saved value of the forward
     outputs: tuple[str, ...]
     alike: tuple[tuple[str, str], ...] = ()
     made: frozenset[str] = frozenset()
@@ -48,7 +48,7 @@ class Gradient:
 
     @property
     def by(self) -> dict[str, Result]:
-        """The results, by the inputs that they are the gradients of."""
+        """The results by the names of the inputs that are differentiated by."""
         return dict(zip(self.wrt, self.op.results, strict=True))
 
     def of(self, results: Mapping[str, Result]) -> Gradient:
@@ -57,7 +57,7 @@ class Gradient:
 
     @property
     def short(self) -> frozenset[str]:
-        """The inputs of the forward that may have fewer leading axes than they have together, or some of length 1."""
+        """The inputs of the forward whose leading axes may broadcast: they may be fewer, or have length 1."""
         leading = frozenset(tensor.name for tensor in self.forward.inputs if BATCH in tensor.type.axes)
         return leading if len(leading) > 1 else frozenset()
 
@@ -67,28 +67,28 @@ def derive(
 ) -> Gradient:
     """The gradient. Raises `Mistakes` where there is none.
 
-    `given` are the gradients of the results, made of inputs of the operator; else they are inputs of the gradient.
-    Where nothing is saved, all that the gradient reads of the forward is recomputed; `stored` are values to be saved
-    beside those that always are.
+    `given` are the gradients of the results, computed from inputs of the operator; else they are inputs of the
+    gradient. Unless `saves`, all values of the forward that the gradient reads are recomputed; `stored` are values to
+    save in addition to those that always are.
     """
     return _assembled(*_found(op, grad, given), saves, stored)
 
 
 def conditions_named(op: Op, grad: Grad, but: Container[str] = ()) -> tuple[Op, tuple[str, ...]]:
-    """The operator with the conditions of its gradient as values, and their names, `but` for some."""
+    """The operator with the conditions of its gradient as values, and their names, except those in `but`."""
     reverse, found = _found(op, grad)
     return with_conditions(reverse.op, found.values(), reverse.fresh, but)
 
 
 def changes_smoothly(op: Op, name: str) -> bool:
-    """Whether any result changes smoothly with an input, which conditions alone may read."""
+    """Whether any result is differentiable by an input: not if only conditions read it."""
     op = name_reductions(op)
     reverse = Reverse(op, Grad((name,)), None)
     return any(reverse.is_active(result.node) for result in op.results)
 
 
 def derive_ahead(op: Op, grad: Grad, result: str) -> Op:
-    """The operator with the gradients among its results, last, as they are where that of `result` is 1.
+    """The operator with its gradients as further results, computed for a gradient of `result` that is 1.
 
     Raises `Mistakes` where there is none.
     """
@@ -96,7 +96,7 @@ def derive_ahead(op: Op, grad: Grad, result: str) -> Op:
 
 
 def _found(op: Op, grad: Grad, given: Mapping[str, Node] | None = None) -> tuple[Reverse, dict[str, Node]]:
-    """What reverse mode finds, once for all choices of what is saved: the names that one takes are free for others."""
+    """The gradients by reverse mode, cached for all save policies; the copy's reserved names are the caller's own."""
     reverse, found = _found_once(op, grad, tuple((given or {}).items()))
     reverse = copy(reverse)
     reverse.taken = {*reverse.taken}
@@ -105,7 +105,7 @@ def _found(op: Op, grad: Grad, given: Mapping[str, Node] | None = None) -> tuple
 
 @lru_cache(maxsize=1)
 def _found_once(op: Op, grad: Grad, given: tuple[tuple[str, Node], ...]) -> tuple[Reverse, dict[str, Node]]:
-    """By an operator that computes what is compared with its largest alike in all kernels."""
+    """Reverse mode over the operator with operands of extrema `rounded`, so that all kernels agree on them."""
     reverse = Reverse(name_reductions(op), grad, dict(given))
     alike = rounded(reverse.op, reverse.extrema())
     reverse = reverse if alike == reverse.op else Reverse(alike, grad, dict(given))
@@ -113,7 +113,7 @@ def _found_once(op: Op, grad: Grad, given: tuple[tuple[str, Node], ...]) -> tupl
 
 
 def _assembled(reverse: Reverse, found: dict[str, Node], saves: bool, stored: tuple[str, ...]) -> Gradient:
-    """The gradients by name of the input, as the results of an operator of their own."""
+    """The gradient as an operator of its own: `found` has the gradients by name of the input."""
     names = {name: reverse.fresh(f"d{name}") for name in reverse.grad.wrt}
     conditions = {reverse.values[name].node: name for name in stored if reverse.values[name].node.dtype.kind == "bool"}
     found = {name: with_names(node, conditions) for name, node in found.items()}
@@ -137,7 +137,7 @@ def _assembled(reverse: Reverse, found: dict[str, Node], saves: bool, stored: tu
 
 
 def _operator(reverse: Reverse, values: tuple[Value, ...], names: dict[str, str], inputs: Iterable[Input]) -> Op:
-    """The operator of the values of a gradient, which are results under `names`."""
+    """The operator that computes the values of a gradient; `names` has the name of the result for each input."""
     read = {name for value in values for name in value.node.reads}
     final = {value.name: value.node for value in values}
     return Op(
@@ -158,7 +158,7 @@ def _operator(reverse: Reverse, values: tuple[Value, ...], names: dict[str, str]
 
 
 def _joined(reverse: Reverse, found: dict[str, Node]) -> Op:
-    """The operator with the gradients among its results."""
+    """The operator with the gradients in `found` as further results."""
     names = {name: reverse.fresh(f"d{name}") for name in reverse.grad.wrt}
     derived = named_subexpressions(_by_name(found, names), reverse.hints, reverse.fresh)
     values = (*reverse.op.values, *(Value(name, node, spelled(node)) for name, node in derived))
@@ -167,7 +167,7 @@ def _joined(reverse: Reverse, found: dict[str, Node]) -> Op:
 
 
 def _by_name(found: Mapping[str, Node], names: Mapping[str, str]) -> dict[str, Node]:
-    """The gradients by their names; those that others read are values, no inputs."""
+    """The gradients by their names; loads of gradients that others read become references to values."""
     shared = {name: node for name, node in found.items() if name not in names}
 
     def read(node: Node) -> Node:
@@ -181,19 +181,19 @@ def _by_name(found: Mapping[str, Node], names: Mapping[str, str]) -> dict[str, N
 
 
 def _result(reverse: Reverse, name: str, own: str, node: Node) -> Result:
-    """The gradient by an input, under a name of its own, as a result."""
+    """The gradient by the input `name` as a result named `own`."""
     tensor = reverse.op.input(name)
     output, ref = Output(own, name, tensor.type.shape), Ref(own, node.axes, node.dtype)
     return Result(output, ref, tensor.type.axes, Dtype("float", (name,)), vanishes=name in reverse.zeros)
 
 
 def _saved_name(reverse: Reverse, name: str) -> str:
-    """What a saved value is called: an output that is saved keeps its digits, and is another tensor."""
+    """The name of a saved value; an output is saved unrounded, so as another tensor, `NAME_exact`."""
     return reverse.fresh(f"{name}_exact") if any(r.output.name == name for r in reverse.op.results) else name
 
 
 def _inputs(reverse: Reverse, saved: dict[str, str], outputs: set[str]) -> list[Input]:
-    """All that a gradient may read."""
+    """All inputs that a gradient may read: gradients of results, inputs, outputs, and saved values."""
     found = []
     for result in reverse.op.results:
         if result.output.name in reverse.seeds:

@@ -1,4 +1,4 @@
-"""Comparisons whose outcome is known, and what is left of what they decide."""
+"""Folds comparisons whose outcome is known, and the choices and conjunctions that they decide."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _COMPARISONS = {name: getattr(operator, name) for name in ("eq", "ne", "lt", "le
 
 
 def decided(node: Node) -> Node:
-    """The outcome of a comparison that is known, or what is left of a choice or conjunction by one; else the node."""
+    """Fold a comparison with a known outcome, or a choice or conjunction by a constant; else return the node."""
     match node:
         case Call(
             function="bitwise_and" | "logical_and", args=(Constant(value=True), other) | (other, Constant(value=True))
@@ -25,9 +25,7 @@ def decided(node: Node) -> Node:
 
 
 def outcome(name: str, args: tuple[Node, ...]) -> Constant | None:
-    """The outcome of a comparison of constants, such as of a fixed exponent with 0, or of a position with its
-    bounds.
-    """
+    """The outcome of comparing two constants, such as a fixed exponent and 0, or a position and its bounds, or None."""
     match name, args:
         case "ge" | "lt", (Index(), Constant(value=0)):
             return constant(name == "ge")

@@ -1,6 +1,6 @@
 """Operands of matmuls are stored, so other gradients read them instead of recomputing them.
 
-`dh = r * g; dw = sum(dh * x, M); dx = r * sum(g * w, N)` reads g beside dh: `dx = sum(dh * w, N)` does not.
+`dh = r * g; dw = sum(dh * x, M); dx = r * sum(g * w, N)` reads both g and dh: `dx = sum(dh * w, N)` reads only dh.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from .terms import Factors, Term, factors, has
 
 
 def read_once(derived: Sequence[tuple[str, Node]], op: Op, algebra: Algebra) -> list[tuple[str, Node]]:
-    """The values that are derived for an operator, in an order in which each comes after what it uses."""
+    """The values derived for `op`, rewritten to read operands of matmuls, each after the values that it uses."""
     found = dict(derived)
     for name in _multiplied(found, op):
         term = factors(found[name])
@@ -32,7 +32,7 @@ def read_once(derived: Sequence[tuple[str, Node]], op: Op, algebra: Algebra) -> 
 
 
 def _multiplied(derived: Mapping[str, Node], op: Op) -> list[str]:
-    """Those of some values that are a side of a matmul."""
+    """The names of the derived values that are an operand of a matmul."""
     rewritten = replace(op, values=(*op.values, *(Value(name, node, "") for name, node in derived.items())))
     sides = [sides_of(rewritten, part) for node in derived.values() for part in walk(node)]
     read = {side.name for both in sides if both for side in both[:2] if isinstance(side, Ref)}
@@ -40,10 +40,10 @@ def _multiplied(derived: Mapping[str, Node], op: Op) -> list[str]:
 
 
 def _with(node: Node, factor: Ref, term: Term, algebra: Algebra) -> Node:
-    """A sum, times what all that is summed shares, with a factor in place of those that it is the product of."""
+    """The node, a sum times outer factors, with `factor` in place of the factors in `term`; else the node unchanged."""
     outside, undefined = factors(node), dict[Node, tuple[str, ...]]()
     for part in list(outside.factors):
-        if (guarded := unless_empty_of(part)) is not None:  # Among terms it needs no such care.
+        if (guarded := unless_empty_of(part)) is not None:  # Guards are added again below, around what stays outside.
             one = factors(guarded[0])
             outside *= one * Term(1.0, {part: -1})
             undefined |= dict.fromkeys(one.factors, guarded[1])

@@ -1,4 +1,4 @@
-"""Between which numbers values lie, whatever numbers inputs hold: which exponentials and quotients are finite."""
+"""Bounds of values, whatever finite values inputs hold: they show which exponentials and quotients are finite."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from .algebra import Algebra
 from .terms import Term, factors
 
 Bounds = tuple[float, float]
-IsSeen = Callable[[tuple[str, ...]], bool]  # Whether gradients have elements where one of some axes is empty.
+IsSeen = Callable[[tuple[str, ...]], bool]  # Whether gradients have elements where one of the axes is empty.
 
 EVERY: Bounds = (-math.inf, math.inf)
 _LEAST = 2.0**-126  # of positive params
-_LARGEST = 80.0  # of exponents that float32 has the exponential of
+_LARGEST = 80.0  # of exponents whose exponential is finite in float32
 _WITHIN: dict[str, Bounds] = {
     "sigmoid": (0.0, 1.0),
     "tanh": (-1.0, 1.0),
@@ -39,7 +39,7 @@ _OTHERS = frozenset("pow tan asin acos acosh atanh erfinv lgamma logit".split())
 
 @dataclass(frozen=True, slots=True)
 class Reals:
-    """Of an operator; a sum of nothing, which is 0, counts where it `is_seen`."""
+    """Bounds of the values of an operator; an empty sum, which is 0, counts where it `is_seen`."""
 
     op: Op
     algebra: Algebra
@@ -67,7 +67,7 @@ class Reals:
         return node.function in _OTHERS
 
     def is_divisor(self, node: Node) -> bool:
-        """Whether a value is not 0."""
+        """Whether a value is never 0."""
         low, high = self.bounds(node)
         return low > 0 or high < 0
 
@@ -105,7 +105,7 @@ class Reals:
         return EVERY
 
     def of_param(self, name: str) -> Bounds:
-        """A float that has no bounds has the sign of its default, as an `eps` has, or is positive."""
+        """The bounds of a param; a param without bounds has the sign of its default, as `eps`, or is positive."""
         param = next(one for one in self.op.params if one.name == name)
         default = param.default if isinstance(param.default, int | float) else 1.0
         low = param.minimum if param.minimum is not None else _LEAST if default > 0 else -math.inf
@@ -163,7 +163,7 @@ class Reals:
         return EVERY
 
     def is_of_largest(self, node: Reduce) -> bool:
-        """Whether a sum is of exponentials of distances from a largest, of which one is 1."""
+        """Whether a node is a sum of exp(x - max(x)), which is at least 1."""
         power = resolve(self.op, node.arg)
         if not isinstance(power, Call) or power.function not in ("exp", "exp2"):
             return False
@@ -172,7 +172,7 @@ class Reals:
         return along and self.bounds(power.args[0])[1] == 0
 
     def most(self, parts: Mapping[Node, float]) -> float:
-        """What a sum is at most: a largest that is subtracted is no less than what it is the largest of."""
+        """An upper bound of a sum; a max that is subtracted is at least its operand, an added min at most that."""
         below: dict[Node, float] = {}
         for part, times in parts.items():
             found = self.extremum(part, "max" if times < 0 else "min")
@@ -185,7 +185,7 @@ class Reals:
         return sum(ends, 0.0)
 
     def extremum(self, node: Node, kind: str) -> Reduce | None:
-        """The largest or smallest that a value is, or, where that is infinite, a number."""
+        """The max or min reduction that a value is, if need be behind a `where` that replaces infinite values."""
         match resolve(self.op, node):
             case Reduce(kind=own) as found if own == kind:
                 return found

@@ -45,12 +45,12 @@ from .taken import Taken
 from .terms import ZERO
 from .vanishing import Vanishing, multiplied, summand
 
-LARGE = 40  # nodes of a gradient above which what reads it twice reads a name for it
+LARGE = 40  # nodes of a gradient; a larger one that is read twice gets a name
 DIFFERENTIABLE = ("sum", "mean", "prod", "max", "min", "var")
 
 
 class Reverse:
-    """Takes the gradients of the results backwards through the values, down to the inputs in `wrt`."""
+    """Propagates the gradients of the results backwards through the values to the inputs in `wrt`."""
 
     def __init__(self, op: Op, grad: Grad, given: Mapping[str, Node] | None) -> None:
         self.op, self.grad, self.given = op, grad, given or {}
@@ -65,22 +65,22 @@ class Reverse:
         self.algebra = Algebra(op, known, seeds)
         self.values = {value.name: value for value in op.values}
         self.flowing: dict[str, list[Node]] = {}
-        self.shared: dict[str, Node] = {}  # gradients that others read by name, as they read inputs
+        self.shared: dict[str, Node] = {}  # gradients that others load by name, like inputs
         zeros = frozenset(self.seeds.values() if len(self.seeds) > 1 else ())
         zeros = zeros.union(one.name for one in op.inputs if one.vanishes)
         self.vanishing = Vanishing(op, self.algebra, zeros, self.shared)
-        self.zeros: set[str] = set()  # the inputs by which gradients may be 0 where something was not chosen
-        self.hints: dict[Node, str] = {}  # what a gradient by a named value is called where it needs a name
+        self.zeros: set[str] = set()  # inputs whose gradients may be 0 because a `where` did not choose an element
+        self.hints: dict[Node, str] = {}  # names for gradients by named values, if they need any
         self.mistakes: list[Mistake] = []
         calls = (value for value in reversed(op.values) if value.source and isinstance(value.node, Call))
         self.lines: dict[Node, str] = {value.node: value.name for value in calls}
-        self.renamed: dict[Node, Node] = {}  # what `named` has found
+        self.renamed: dict[Node, Node] = {}  # results of `named`
         self.line = ""
         self.path: Path = ()
         self.still = {name for name in self.values if only_shifts(op, name, (*self.seeds, *self.given))}
 
     def extrema(self) -> set[str]:
-        """The largest and smallest through which gradients go, to the elements that equal them."""
+        """The max and min reductions that gradients pass through, to the elements that equal them."""
         found = {name for name, value in self.values.items() if is_extremum(value.node) and self.active[name]}
         return found - self.still
 
@@ -90,10 +90,10 @@ class Reverse:
     def floats(self, node: Node) -> bool:
         return node.dtype.kind in ("float", "any")
 
-    # What depends on the inputs
+    # Dependence on the inputs
 
     def is_active(self, node: Node) -> bool:
-        """Whether a value changes smoothly with any of the inputs that are differentiated by."""
+        """Whether a value changes smoothly with any of the inputs in `wrt`."""
         if not self.floats(node):
             return False
         match node:
@@ -120,16 +120,16 @@ class Reverse:
     # Backwards through the values
 
     def dtype_of_seed(self, result: Result) -> Dtype:
-        """That of the gradient of a result, by which matmuls and what is stored for them have theirs.
+        """The dtype of the gradient of a result, from which matmuls and their stored operands get their dtypes.
 
-        Math that is given out in another dtype has a gradient in its own, as autograd casts it.
+        If the result is stored in another dtype than its math has, it is the math's own, as autograd casts it.
         """
         own = result.node.dtype
         is_converted = own.kind == "float" and own.of and not {*result.dtype.of} <= {*own.of}
         return own if is_converted else Dtype("float", (self.seeds[result.output.name],))
 
     def found(self) -> dict[str, Node]:
-        """The gradients by name of the input, and those that they read by names of their own."""
+        """The gradients by name of the input, and the shared gradients that they read, by name."""
         self.begin()
         for value in reversed(self.op.values):
             if value.name in self.flowing and self.active[value.name] and value.name not in self.still:
@@ -148,7 +148,7 @@ class Reverse:
         return found | {name: self.named(node) for name, node in self.shared.items() if name in read}
 
     def begin(self) -> None:
-        """The gradients of results, which flow to their values."""
+        """Start with the gradients of the results, which flow to the values of the results."""
         self.mistakes += [self.unscaled(name) for name in self.grad.wrt if is_float8(self.op, Dtype("float", (name,)))]
         for result in self.op.results:
             name = result.output.name
@@ -162,7 +162,7 @@ class Reverse:
             self.flow(name, seed)
 
     def simplest(self) -> dict[str, Node]:
-        """The gradients of inputs in terms of lines of the forward, and the opposite of another as that."""
+        """The gradients of inputs in terms of lines of the forward; the negative of an earlier one is `-` that one."""
         found: dict[str, Node] = {}
         for name in self.grad.wrt:
             g = self.algebra.add(*self.flowing[name])
@@ -175,7 +175,7 @@ class Reverse:
         return found
 
     def named(self, node: Node) -> Node:
-        """The node with the lines of the forward for what they define."""
+        """The node with expressions that the forward computes replaced by references to its lines."""
         if node not in self.renamed:
             own = rebuild(node, tuple(map(self.named, children(node))))
             line = self.lines.get(own)
@@ -202,17 +202,17 @@ class Reverse:
         return Mistake("TG604", message, place, 0, len(name), hint)
 
     def flow(self, name: str, node: Node) -> None:
-        """What a gradient gets where the path is taken that leads here."""
+        """Add a contribution to the gradient of a value, zero unless the params choose the current path."""
         if node != ZERO:
             for condition, holds in reversed(self.path):
                 node = self.algebra.choose(condition, *((node, ZERO) if holds else (ZERO, node)))
             self.flowing.setdefault(name, []).append(node)
 
     def push(self, node: Node, g: Node, value: Value | None = None) -> None:
-        """Take the gradient of the results by a node to what it is made of.
+        """Propagate `g`, the gradient of the results by a node, to the node's operands.
 
-        Of a choice that may be zero each side goes on by itself: what is made of it, reductions above all, is left out
-        where that is not chosen.
+        If `g` is a choice by params with a zero side, each side is propagated by itself, so that kernels skip the work
+        that depends on it, reductions above all, when it is not chosen.
         """
         if g == ZERO or not self.is_active(node):
             return
@@ -248,7 +248,7 @@ class Reverse:
                 self.summed(node.arg, self.takes.taken_back(node, g))
 
     def push_sides(self, choice: Choose, sides: tuple[Node, Node], push: Callable[[Node], None]) -> None:
-        """Take the gradient to either side of a choice, where that is chosen."""
+        """Propagate the gradient to each side of a choice, under the condition that the side is chosen."""
         for side, holds in zip(sides, (True, False), strict=True):
             with self.under(choice.condition, holds) as is_taken:
                 if is_taken:
@@ -256,7 +256,7 @@ class Reverse:
 
     @contextmanager
     def under(self, condition: Node, holds: bool) -> Iterator[bool]:
-        """What flows does so where a condition holds, or does not. Yields whether that may be."""
+        """Make contributions depend on whether a condition holds. Yields False if that contradicts the path."""
         path = self.path
         if (condition, holds) not in path:
             self.path = (*path, (condition, holds))
@@ -264,11 +264,11 @@ class Reverse:
         self.path = path
 
     def summed(self, arg: Node, g: Node) -> None:
-        """The gradient by an argument, summed along the axes that it lacks."""
+        """Propagate the gradient by an argument, summed over the axes that the argument lacks."""
         self.push(arg, self.algebra.summed_to(arg.axes, g))
 
     def to(self, arg: Node, node: Node, g: Node) -> None:
-        """The gradient by an argument, summed along the axes that only the node has."""
+        """Propagate the gradient by an argument, summed over the axes that only the node has."""
         over = tuple(axis for axis in node.axes if axis not in arg.axes)
         if not over or not self.is_active(arg):
             self.push(arg, g)
@@ -276,8 +276,8 @@ class Reverse:
             self.push(arg, self.algebra.reduce_sum(g, over, functools.partial(self.is_seen, arg)))
 
     def is_seen(self, node: Node, summed: Axes, undefined: Axes) -> bool:
-        """Whether the gradient of an input has elements that depend on that of a node where one axis of `summed` and
-        one of `undefined` are empty. What has such an axis has no elements then.
+        """Whether the gradient of an input has elements that depend on the gradient of a node where one axis of
+        `summed` and one of `undefined` are empty. A tensor with such an axis has no elements then.
         """
         left, seen = [(node, summed, undefined)], set[tuple[Node, Axes, Axes]]()
         while left:
@@ -298,13 +298,13 @@ class Reverse:
         row = FUNCTIONS[node.function]
         y: Node = Ref(value.name, node.axes, node.dtype) if value else node
         derivative = dict(row.derivative)
-        # At zero the length of a vector has the gradient zero, as torch's norms have, and a deviation, as torch's std.
+        # At zero the gradient of a vector norm is zero, as in torch, and so is that of a standard deviation (std).
         if node.function == "sqrt" and (self.is_sum_of(_is_square, node.args[0]) or self.is_variance(node.args[0])):
             derivative = {"x": "0.5 * where(y == 0, 0.0, g / y)"}
         if node.function == "pow" and self.is_sum_of(_is_power_of_size, node.args[0]):
             derivative["x"] = "where(y == 0, 0.0, g * exponent * pow(x, exponent - 1))"
         names = {arg.name: given for arg, given in zip(row.args, node.args, strict=True)} | {"y": y, "g": g}
-        if node.function == "div" and self.is_mean(*node.args):  # Of nothing, there is no gradient.
+        if node.function == "div" and self.is_mean(*node.args):  # An empty mean has no gradient: avoid g / 0.
             names["other"] = self.algebra.plain("clamp_min", node.args[1], Constant(1, Dtype("int")))
         if any(len(re.findall(r"\bg\b", text)) > 1 for text in derivative.values()):
             names["g"] = self.by_name(g, f"d{node.function}")
@@ -318,7 +318,7 @@ class Reverse:
             self.to(given, node, self.derived(text, names, given, node.axes))
 
     def derived(self, text: str, names: Mapping[str, Node], arg: Node, axes: tuple[str, ...]) -> Node:
-        """The gradient by an argument of a function whose result, or else what it reduces, has some axes."""
+        """The gradient by an argument, guarded if `g` may be 0 and `text` infinite; `axes` of the result or operand."""
         is_seen = functools.partial(self.is_seen_empty, axes, arg)
         g = names["g"]
         if self.vanishing.vanishes(g):
@@ -330,14 +330,14 @@ class Reverse:
         return self.algebra.parsed(text, names)
 
     def is_seen_empty(self, axes: tuple[str, ...], arg: Node, over: tuple[str, ...]) -> bool:
-        """Whether gradients have elements that come through an argument of a call where one of some axes is empty."""
+        """Whether gradients have elements that depend on an argument of a call where one axis of `over` is empty."""
         empty = possibly_empty(self.op, over) - {*axes}
         return self.is_seen(arg, empty, empty)
 
     def unless_zero(
         self, axes: tuple[str, ...], g: Node, text: str, names: Mapping[str, Node], is_seen: IsSeen
     ) -> Node:
-        """The gradient by an argument of a call whose derivative may be infinite: 0 where that of the call is."""
+        """The gradient by an argument of a call whose derivative may be infinite: 0 where the call's gradient is 0."""
         inner, over = summand(g, axes, self.algebra)
         choice = self.vanishing.choice_of(inner, axes)
         if choice is None:
@@ -348,7 +348,7 @@ class Reverse:
         return self.algebra.reduce_sum(derived, over)
 
     def by_name(self, g: Node, name: str) -> Node:
-        """A gradient that is read more than once, by a name if it is large: nested, it would double with each level."""
+        """A gradient that is read twice: a load of a name if it is large, since nested copies double at each level."""
         if g.count <= LARGE:
             return g
         known = next((one for one, node in self.shared.items() if node == g), "")
@@ -359,8 +359,8 @@ class Reverse:
         return Load(known, g.axes, g.dtype)
 
     def is_mean(self, total: Node, size: Node) -> bool:
-        """Whether a quotient is a mean, of a sum that others come before, which gradients of inputs without all of its
-        axes depend on.
+        """Whether a quotient is a mean, its sum possibly taken in steps, and gradients of inputs have elements that
+        depend on it where an axis is empty.
         """
         if not isinstance(size, Size):
             return False
@@ -379,7 +379,7 @@ class Reverse:
         return False
 
     def is_sum_of(self, what: Callable[[Call], bool], node: Node) -> bool:
-        """Whether a node is a sum of such calls, or of sums of them, as steps may take it."""
+        """Whether a node is a sum of calls that satisfy `what`, or a sum of such sums, as steps may compute it."""
         while isinstance(node, Ref):
             node = self.values[node.name].node
         if not isinstance(node, Reduce) or node.kind != "sum":
@@ -387,7 +387,7 @@ class Reverse:
         return what(node.arg) if isinstance(node.arg, Call) else self.is_sum_of(what, node.arg)
 
     def is_variance(self, node: Node) -> bool:
-        """Whether a node is a variance, or one that a correction by a param scales."""
+        """Whether a node is a variance, possibly scaled by a correction that a param gives."""
         match node:
             case Ref(name=name):
                 return self.is_variance(self.values[name].node)
@@ -396,7 +396,7 @@ class Reverse:
         return isinstance(node, Reduce) and node.kind == "var"
 
     def through_reduction(self, node: Reduce, g: Node, value: Value | None) -> None:
-        """The gradient by what is reduced; it broadcasts by the names of its axes."""
+        """Propagate the gradient to the operand of a reduction; it broadcasts by the names of its axes."""
         assert value is not None
         algebra, x = self.algebra, node.arg
         y: Node = Ref(value.name, node.axes, node.dtype)
@@ -411,7 +411,7 @@ class Reverse:
                 names = {"g": g, "d": distance, "n": count}
                 self.push(x, self.derived("2 * g * d / n", names, x, x.axes))
             case "max" | "min":
-                # Ties share it evenly.
+                # Ties share the gradient evenly.
                 hit = algebra.call("eq", x, y)
                 count = algebra.reduce_sum(algebra.where(hit, Constant(1.0, Dtype("float")), ZERO), node.over)
                 self.push(x, algebra.where(hit, algebra.call("div", g, count), ZERO))
@@ -419,7 +419,7 @@ class Reverse:
                 self.through_product(node, g, y)
 
     def through_product(self, node: Reduce, g: Node, y: Node) -> None:
-        """The product of the others: of a row with a zero, only the zero's is not zero itself."""
+        """The gradient of a product: `g` times the other elements. In a row with one zero only the zero gets any."""
         algebra, x = self.algebra, node.arg
         zero = algebra.call("eq", x, ZERO)
         zeros = algebra.reduce_sum(algebra.where(zero, Constant(1.0, Dtype("float")), ZERO), node.over)
@@ -458,13 +458,13 @@ class Reverse:
 
 
 def _may_be_zero(node: Node) -> bool:
-    """Whether a node is a choice by the params of which a side is zero."""
+    """Whether a node is a choice by params with a zero side, possibly nested."""
     return isinstance(node, Choose) and any(side == ZERO or _may_be_zero(side) for side in (node.then, node.other))
 
 
 def _is_matmul(left: Node, right: Node, summed: AbstractSet[str]) -> bool:
-    """Whether a sum of products is a matmul, which compares nothing that it multiplies with 0: that would take the
-    sum off tensor cores.
+    """Whether a sum of products over `summed` is a matmul. Comparing its products with 0 would take it off tensor
+    cores.
     """
     one, other = {*left.axes}, {*right.axes}
     return bool(one & other & summed and one - other and other - one)

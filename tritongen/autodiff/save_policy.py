@@ -17,7 +17,7 @@ from ..passes.structure import is_extremum, reached, references
 
 @dataclass(frozen=True)
 class SavePolicy:
-    """Chooses what an operator saves; `save` are the values that its spec lists, if it does, and `stored` are those
+    """Chooses the values that an operator saves; `save` are the values that its spec lists, or None, and `stored` those
     that its steps store anyway, which are preferred.
     """
 
@@ -30,12 +30,12 @@ class SavePolicy:
         return {value.name: value for value in self.op.values}
 
     def of(self, nodes: Iterable[Node]) -> tuple[list[str], set[str]]:
-        """What the forward saves, and which of its outputs are read: what moves the fewest bytes.
+        """The values that the forward saves for `nodes`, and the outputs that they read, to move the fewest bytes.
 
-        A value per row costs next to nothing and is saved, or read where it is an output that nothing has
-        rounded, or one as large as other tensors, and what a matmul or a scan gives costs more to compute again; what
-        is compared with the largest of it must not differ by a bit; of outputs those are read that spare more than they
-        cost; all else is computed again from the inputs. Raises `Mistakes` for what is to be saved and never read.
+        Saved are per-row values, which cost next to nothing, and results of matmuls and scans, which cost more to
+        recompute; outputs in `read_alone` are read instead. Values that are compared with their maximum must be bitwise
+        equal. Other exact outputs are read if that saves more than it costs; all else is recomputed from the inputs.
+        Raises `Mistakes` for values in `save` that are never read.
         """
         nodes = list(nodes)
         roots = {name for node in nodes for name in references(node)}
@@ -54,27 +54,27 @@ class SavePolicy:
         return [name for name in self.values if name in summaries & read], chosen & read
 
     def read_alone(self, exact: list[str], compared: set[str]) -> set[str]:
-        """The outputs that are read, and not saved besides."""
+        """The exact outputs that are read, not saved: matrices, results of matmuls and scans, elements of inputs."""
         matrices = {name for name in exact if self.is_matrix(name)} - compared
         return matrices.union(name for name in exact if self.is_costly(name) or self.is_picked(name))
 
     def fewest_bytes(
         self, nodes: list[Node], roots: set[str], saved: set[str], outputs: list[str], alone: set[str]
     ) -> set[str]:
-        """Those of some outputs, besides `alone`, that cost the least to read."""
+        """The outputs, `alone` and any of `outputs`, that cost the least to read."""
         counts = range(len(outputs), -1, -1)
         choices = [{*some, *alone} for count in counts for some in itertools.combinations(outputs, count)]
         return min(choices, key=lambda some: self.cost(nodes, roots, saved | some))
 
     def without_mapped(self, nodes: list[Node], roots: set[str], known: set[str], saved: set[str]) -> set[str]:
-        """Known values but those that are computed again, element by element, of fewer bytes."""
+        """The known values without those that are recomputed elementwise from fewer tensors."""
         for name in reversed(self.values):
             if name in known - saved and self.is_mapped(name, known - {name}):
                 known = min(known, known - {name}, key=lambda some: self.cost(nodes, roots, some)[0])
         return known
 
     def asked_for(self, save: tuple[str, ...], roots: set[str], computed: set[str]) -> tuple[list[str], set[str]]:
-        """Of what the spec says to save, what has to be, and the outputs that are read: not those of `computed`."""
+        """The values in `save` that are saved, and those that are read as outputs: no summaries, none of `computed`."""
         found = self.closure(roots, set(save), leaves=True)
         if unread := [self.unread(place, name) for place, name in enumerate(save) if name not in found]:
             raise Mistakes(*unread)
@@ -83,10 +83,10 @@ class SavePolicy:
         return [name for name in save if name not in mapped], mapped & set(save)
 
     def compared(self, nodes: Iterable[Node]) -> tuple[set[str], set[str]]:
-        """The largest and smallest whose elements a gradient looks for, and what it computes to compare with them.
+        """The max and min reductions that a gradient compares with, and all values from which the operands come.
 
-        Both have to be bitwise equal to those of the forward. Reduced again in another order they would differ in the
-        last bit, rounded to the dtype of an output in more, and nothing would be the largest.
+        Both have to be bitwise equal to the forward's values. Reduced again in another order they would differ in the
+        last bit, rounded to the dtype of an output in more, and no element would equal the maximum.
         """
         every = {name for name, value in self.values.items() if is_extremum(value.node)}
         pairs = [part.args for part in distinct(nodes) if isinstance(part, Call) and part.function == "eq"]
@@ -106,8 +106,8 @@ class SavePolicy:
         )
 
     def is_exact(self, result: Result) -> bool:
-        """Whether an output may be read in place of its value: its dtype is that of the value or of the computation, or
-        none that the spec spells.
+        """Whether an output may be read in place of its value: its dtype is the value's dtype or the dtype of the
+        computation, or follows from dtypes of inputs.
         """
         computed = "float64" if any("float64" in tensor.type.dtypes for tensor in self.op.inputs) else "float32"
         if result.dtype == self.values[result.output.name].node.dtype or result.dtype.of == (computed,):
@@ -115,8 +115,8 @@ class SavePolicy:
         return all(any(leaf == tensor.name for tensor in self.op.inputs) for leaf in result.dtype.leaves)
 
     def summarises(self, name: str) -> bool:
-        """Whether a value is a value for each row, which comes of a reduction and lacks what that was over, or what a
-        matmul or a scan gives.
+        """Whether a value is a per-row value, computed from reductions and smaller than their operands, or the result
+        of a sort, matmul or scan.
         """
         value = self.values[name]
         if is_order(value.node):
@@ -130,21 +130,21 @@ class SavePolicy:
         return value.node.dtype.kind in ("float", "any") and bool(over) and (is_smaller or not over & own)
 
     def is_costly(self, name: str) -> bool:
-        """Whether an output comes of matmuls, or is what a scan gives."""
+        """Whether an output is computed from matmuls, or is the result of a scan."""
         return comes_of_matmuls(self.op, name) or isinstance(resolve(self.op, self.values[name].node), Scan)
 
     def is_mapped(self, name: str, known: set[str]) -> bool:
-        """Whether a value is made of known ones, element by element."""
+        """Whether a value is computed from known ones without a reduction or scan."""
         again = self.closure({name}, known)
         return not any(isinstance(self.values[one].node, Reduce | Scan) for one in again)
 
     def is_matrix(self, name: str) -> bool:
-        """Whether a value is made of reductions and as large as tensors are, such as distances of all pairs of rows."""
+        """Whether a value summarises and has as many axes as the largest tensor, such as distances of pairs of rows."""
         axes = (*(tensor.type.axes for tensor in self.op.inputs), *(result.axes for result in self.op.results))
         return self.summarises(name) and len(self.values[name].node.axes) == max(map(len, axes)) > 1
 
     def is_picked(self, name: str) -> bool:
-        """Whether an output has elements of an input as they are, the largest or smallest of each row."""
+        """Whether an output is the max or min of an input, in its dtype, so that it holds elements unchanged."""
         node = self.values[name].node
         if not is_extremum(node) or not isinstance(node.arg, Load):
             return False
@@ -152,12 +152,12 @@ class SavePolicy:
         return not stored.rule and node.arg.name in stored.of
 
     def closure(self, roots: Iterable[str], known: set[str], leaves: bool = False) -> set[str]:
-        """The values that some names need if others are known; with `leaves`, those of them too."""
+        """The values that `roots` need if those in `known` are; with `leaves`, also the known ones that they need."""
         found = reached(self.op.refs, roots, known)
         return found if leaves else found - known
 
     def cost(self, nodes: list[Node], roots: set[str], known: set[str]) -> tuple[int, int]:
-        """How many large tensors are read, and how much is computed."""
+        """The number of tensors with the most axes that are read, and the number of operations."""
         again = self.closure(roots, known)
         computed = [*nodes, *(self.values[name].node for name in again)]
         read = {(part.name, part.axes) for part in distinct(computed) if isinstance(part, Load)}

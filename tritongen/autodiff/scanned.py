@@ -13,7 +13,7 @@ from .vanishing import Vanishing
 
 @dataclass(frozen=True)
 class Scanned:
-    """The gradient by what a forward scans, whose result is the value of a name."""
+    """The gradient by the operand of a scan, whose result is the value `name` of the forward."""
 
     scan: Scan
     name: str
@@ -22,18 +22,18 @@ class Scanned:
     vanishing: Vanishing
 
     def gradients(self, g: Node) -> tuple[Node, ...]:
-        """The gradients by the argument and, of a recurrence, by the decay, where that by the result is g."""
+        """The gradients by the argument and, for a recurrence, by the decay; `g` is the gradient by the result."""
         if self.scan.kind == "cumsum":
             return (self.sum_of_later(g),)
-        # An element multiplies what comes before it, and what follows multiplies it in turn: no division, so that zeros
-        # are elements like others.
+        # cumprod: each element multiplies the result before it, and later elements multiply that. There is no division,
+        # so zeros need no special case.
         if self.scan.decay is None:
             return (self.times(self.result_before("1.0"), self.sum_of_decayed(g, self.scan.arg)),)
         later = self.sum_of_decayed(g, self.scan.decay)
         return later, self.times(self.result_before("0.0"), later)
 
     def sum_of_later(self, g: Node) -> Node:
-        """Of each element, the sum of g over those that it is added to."""
+        """For each element, the sum of `g` over the results that it is added to."""
         over = self.scan.over
         if over in g.axes:
             return Scan("cumsum", g, over, g.axes, g.dtype, reverse=not self.scan.reverse)
@@ -41,8 +41,8 @@ class Scanned:
         return self.algebra.parsed(f"g * ({count})", {"g": g, "i": position(over), "n": Size((over,))})
 
     def sum_of_decayed(self, g: Node, decay: Node) -> Node:
-        """Of each element, the sum of g over those that it is a part of, each times the decays between: where a decay
-        may be infinite, of those of which g is not 0.
+        """For each element, the sum of `g` over the results that contain it, each times the decays in between. If a
+        decay may be infinite, it is 0 where `g` of all later results is 0.
         """
         scan, algebra = self.scan, self.algebra
         axes = algebra.order((*g.axes, *scan.axes))
@@ -54,7 +54,7 @@ class Scanned:
         return Scan("recurrence", g, scan.over, axes, g.dtype, factor, reverse=not scan.reverse)
 
     def times(self, before: Node, later: Node) -> Node:
-        """The product, 0 where what comes later is."""
+        """The product; 0 where `later` is 0, if `before` may be infinite."""
         product = self.algebra.call("mul", before, later)
         is_zero = self.algebra.plain("eq", later, ZERO)
         return self.algebra.where(is_zero, ZERO, product) if self.is_guarded(before, later) else product
@@ -63,11 +63,11 @@ class Scanned:
         return self.vanishing.vanishes(g) and self.vanishing.is_infinite(factor, lambda _: True)
 
     def result_before(self, first: str) -> Node:
-        """The result of the scan at the element before each, a number at the first."""
+        """The result of the scan one element earlier, and `first` at the first element."""
         return self.beside(Ref(self.name, self.scan.axes, self.scan.dtype), -1, first)
 
     def beside(self, node: Node, step: int, other: str) -> Node:
-        """A node's element after or before each in the direction of the scan, another number where there is none."""
+        """The node shifted by one element, forwards or backwards along the scan; `other` where there is none."""
         step = -step if self.scan.reverse else step
         at, test = ("i + 1", "i + 1 < n") if step > 0 else ("i - 1", "i > 0")
         names: dict[str, Node] = {"i": position(self.scan.over), "n": Size((self.scan.over,))}

@@ -19,9 +19,9 @@ _ROOTS = {"mul": "product", "add": "total", "sub": "difference", "div": "ratio",
 def named_subexpressions(
     nodes: Mapping[str, Node], hints: Mapping[Node, str], fresh: Callable[[str], str]
 ) -> list[tuple[str, Node]]:
-    """The nodes by name, and subexpressions that occur twice under names of their own, each after what it uses.
+    """The nodes by name, and subexpressions that occur twice under names of their own, each after those it uses.
 
-    `hints` has names for some subexpressions, and `fresh` makes an unused name of a wanted one.
+    `hints` has names for some subexpressions, and `fresh` turns a wanted name into an unused one.
     """
     every = iter(shared([*nodes.values(), *hints]))
     given = [(name, next(every)) for name in nodes]
@@ -40,10 +40,10 @@ def named_subexpressions(
 
 
 def _repeated(nodes: Iterable[Node]) -> Node | None:
-    """The largest part that occurs more than once."""
+    """The largest subexpression that occurs more than once and is worth a name, if any."""
     nodes = [*nodes]
     counts = Counter(nodes)
-    # Larger nodes first, each once: all that are made of a node come before it.
+    # Larger nodes first, each once: all nodes that contain a node come before it.
     for part in sorted(distinct(nodes), key=lambda part: -part.count):
         for child in children(part):
             counts[child] += counts[part]
@@ -54,7 +54,7 @@ def _repeated(nodes: Iterable[Node]) -> Node | None:
 
 
 def _is_worth_a_name(part: Node) -> bool:
-    """Not so what is as short as a name: a comparison, a sum or a product of a name and a number."""
+    """Whether a subexpression is longer than a name, unlike a comparison, or a sum or product with a scalar."""
     if not isinstance(part, Call | Reduce) or not part.axes or part.dtype.kind == "int":
         return False
     short = isinstance(part, Call) and (part.function in _WORDS or FUNCTIONS[part.function].result == "bool")
@@ -64,7 +64,7 @@ def _is_worth_a_name(part: Node) -> bool:
 
 
 def _replaced(nodes: Mapping[str, Node], part: Node, name: str) -> dict[str, Node]:
-    """Some nodes with a name for a part of them; of what occurs twice, the same is made."""
+    """The nodes with `part` replaced by a reference to `name`; equal nodes become the same object."""
     known: dict[Node, Node] = {part: _ref(name, part)}
 
     def of(node: Node) -> Node:
@@ -80,7 +80,7 @@ def _ref(name: str, node: Node) -> Ref:
 
 
 def _name(part: Node, first: str) -> str:
-    """What a reader would call it: dy_weight for dy * weight, x_sigmoid for sigmoid(x)."""
+    """A readable name: dy_weight for dy * weight, x_sigmoid for sigmoid(x)."""
     names = list(dict.fromkeys(leaf.name for leaf in distinct([part]) if isinstance(leaf, Load | Ref)))
     match part:
         case Call(function=function, args=(left, right)) if (
@@ -99,18 +99,18 @@ def _name(part: Node, first: str) -> str:
             return f"{first}_{kind}"
     if len(names) == 2 and all("_" not in shown(name) for name in names):
         return "_".join(names)
-    # By the operation at its root: a name of more words says no more.
+    # Name it by the operation at its root: a longer name says no more.
     root = part.function if isinstance(part, Call) else part.kind if isinstance(part, Reduce) else "shared"
     return f"{first}_{_ROOTS.get(root, root)}"
 
 
 def values_in_order(values: Mapping[str, Value]) -> tuple[Value, ...]:
-    """Values by their names, each after what it uses."""
+    """The values, each after those it uses."""
     return tuple(values[name] for name, _ in in_order({name: value.node for name, value in values.items()}))
 
 
 def in_order(nodes: Mapping[str, Node]) -> list[tuple[str, Node]]:
-    """The nodes, each after what it uses."""
+    """The nodes by name, each after those it uses."""
     order: dict[str, Node] = {}
 
     def visit(name: str) -> None:

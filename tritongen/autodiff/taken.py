@@ -1,4 +1,4 @@
-"""The gradient of `take`: each element gets it from all places that it was taken to."""
+"""The gradient of `take`: each element sums the gradients of all elements that it was taken to."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _FIRST, _NOWHERE = (Constant(place, Dtype("int")) for place in (0, -1))
 
 @dataclass(frozen=True)
 class Taken:
-    """Gradients by inputs and lines of an operator that are taken from; `axes_of` gives the axes of a tensor."""
+    """Gradients by the inputs and lines that `take` reads; `axes_of` gives the axes of a tensor."""
 
     op: Op
     algebra: Algebra
@@ -52,7 +52,7 @@ class Taken:
     refuse: Callable[[str, str], None]
 
     def gradient(self, own: tuple[str, ...], at: tuple[tuple[str, Node], ...], g: Node) -> Node:
-        """The gradient by what has the axes `own`, where that by what was taken is g."""
+        """The gradient by the operand of a take, with the axes `own`; `g` is the gradient by the taken elements."""
         (axis, index), *others = at
         if all({*dict(at)}.isdisjoint(one.axes) and {*one.axes} <= {*own} for _, one in at):
             conditions = (self.algebra.call("eq", position(along), one) for along, one in at)
@@ -73,15 +73,15 @@ class Taken:
         return self.algebra.reduce_sum(g, summed) if summed else g
 
     def sorted_back(self, own: tuple[str, ...], axis: str, order: Ref, g: Node) -> Node:
-        """What was taken in an order: where each element is in it is the order of the positions themselves."""
-        places = Cast(order, Dtype("int", ("int32",)), order.axes)  # Of which fewer bits are compared.
+        """The gradient of taking elements in sorted order: gather `g` by the inverse permutation, `argsort(order)`."""
+        places = Cast(order, Dtype("int", ("int32",)), order.axes)  # The sort compares fewer bits.
         found = self.at(g, axis, Scan("argsort", places, axis, order.axes, INT64))
         return self.algebra.summed_to(own, found)
 
     def turned_back(self, index: Node, axis: str, own: tuple[str, ...]) -> tuple[str, Node] | None:
-        """An axis along which an element is taken at most once, and where it is taken to: its position or the negative
-        of it is read, plus a number, or something that varies along other axes, which are summed if they are no longer,
-        or few elements where the axis is another one: else, as for biases by distance, whole diagonals would be summed.
+        """An axis along which each element is taken at most once, and the position that it is taken to, or None: the
+        index is plus or minus a position, plus a term that is constant along this axis. Axes of the term are summed if
+        they are no longer, or short if the axis is not `axis`: biases by distance would sum full diagonals.
         """
         linear = self.algebra.linear(index)
         sizes = dict(self.op.sizes)
@@ -90,7 +90,7 @@ class Taken:
         for taken_to in sorted(found, key=lambda one: (one != axis, -sizes.get(one, LENGTH))):
             rest = {part: times for part, times in linear.items() if part != position(taken_to)}
             others = {one for part in rest for one in part.axes}
-            if taken_to != axis and axis in others:  # The axis of what was taken, and another of what it is taken from.
+            if taken_to != axis and axis in others:  # The index depends on the gathered axis and on another one.
                 continue
             summed = math.prod(sizes.get(one, LENGTH) for one in others - {*own})
             if taken_to not in others and summed <= (sizes.get(taken_to, LENGTH) if taken_to == axis else WINDOW):
@@ -98,14 +98,14 @@ class Taken:
         return None
 
     def digits(self, index: Node) -> tuple[list[str], Node]:
-        """The axes that an index counts as one, as `index(P, A)` does, the last being the fastest, and what it adds."""
+        """The axes that an index flattens, as `index(P, A)` does, the last being the fastest, and its offset."""
         linear = self.algebra.linear(index)
         offset = {part: times for part, times in linear.items() if not part.axes}
         found = self.counted({part: times for part, times in linear.items() if part.axes})
         return (found, self.sum_of(offset)) if len({*found}) == len(found) else ([], ZERO)
 
     def counted(self, linear: Mapping[Node, float]) -> list[str]:
-        """The axes of `(index(P) * size(A) + index(A)) * size(B) + index(B)`; none of any other sum."""
+        """The axes `P`, `A`, `B` of `(index(P) * size(A) + index(A)) * size(B) + index(B)`; none for other sums."""
         fastest = [part.axis for part, times in linear.items() if isinstance(part, Index) and times == 1]
         if len(fastest) != 1 or len(linear) > 2:
             return []
@@ -125,22 +125,22 @@ class Taken:
         return [last]
 
     def counted_back(self, g: Node, axis: str, digits: Sequence[str], offset: Node) -> Node:
-        """What was taken to the position that several axes count together: each element was taken there once."""
+        """The gradient of taking at a flattened index of several axes, where each element is taken at most once."""
         place: Node = position(axis) if offset == ZERO else self.algebra.call("sub", position(axis), offset)
         return self.at_place(g, digits, place)
 
     def taken_back(self, node: ScatterSum, g: Node) -> Node:
-        """The gradient by what was scattered: that of the element that each position is, 0 where it is none."""
+        """The gradient by the scattered operand: `g` at each position, 0 where the position is out of bounds."""
         return self.at_place(g, node.into, node.at)
 
     def at_place(self, g: Node, digits: Sequence[str], place: Node) -> Node:
-        """The node at a position that several axes count together, 0 where that is outside of them."""
+        """The node at a flattened position of several axes, 0 where that is out of bounds."""
         sizes = dict(self.op.sizes)
         for digit in reversed(digits[1:]):
             size: Node = Size((digit,))
             if digit in sizes:
                 g = self.at(g, digit, self.algebra.call("remainder", place, size))
-            else:  # It may be empty: nothing is divided by its length then, and nothing was taken.
+            else:  # The axis may be empty: divide by at least 1; nothing was taken then.
                 size = self.algebra.call("maximum", size, Constant(1, Dtype("int")))
                 g = self.moved(g, digit, self.algebra.call("remainder", place, size))
             place = self.algebra.call("floor_divide", place, size)
@@ -158,14 +158,14 @@ class Taken:
         return found
 
     def moved(self, g: Node, axis: str, index: Node) -> Node:
-        """The node at another position along an axis, 0 where there is none."""
+        """The node at another position along an axis, 0 where that is out of bounds."""
         tests = _tests(self.op, axis, index)
         names = {"i": index, "n": Size((axis,)), "g": self.at(g, axis, index)}
         text = f"where({' & '.join(tests)}, g, 0.0)" if tests else "g"
         return self.algebra.parsed(text, names)
 
     def at(self, node: Node, axis: str, index: Node) -> Node:
-        """The node with its position along an axis replaced, down to what is loaded."""
+        """The node with its position along an axis replaced, down to its loads."""
         if axis not in node.axes:
             return node
         order = self.algebra.order
@@ -189,7 +189,7 @@ class Taken:
         return node
 
     def is_stored(self, node: Node, axis: str, index: Node) -> bool:
-        """Whether what is taken of a node is computed once, and stored."""
+        """Whether a node is computed once and stored, so that elements are taken from the stored tensor."""
         match node:
             case Ref():
                 return is_reduced(node, axis, self.values)
@@ -218,7 +218,7 @@ def _are_disjoint(places: Sequence[tuple[str, Node]], at: tuple[tuple[str, Node]
 
 
 def _tests(op: Op, axis: str, index: Node) -> list[str]:
-    """Of the tests that a position `i` is one of an axis of length `n`, those that may fail."""
+    """The bounds checks of a position `i` along an axis of length `n`, without those that cannot fail."""
     if isinstance(index, Index) and op.is_as_long(index.axis, axis):
         return []
     before, behind = bounds_in(op).may_be_outside(index, axis)
@@ -226,7 +226,7 @@ def _tests(op: Op, axis: str, index: Node) -> list[str]:
 
 
 def is_inside(op: Op, axis: str, index: Node) -> bool:
-    """Whether a position surely is one of an axis, whatever tensors hold."""
+    """Whether a position is certainly in bounds along an axis, whatever tensors hold."""
     return not _tests(op, axis, index)
 
 
@@ -235,13 +235,13 @@ def _is_sum_of_integers(node: Node) -> bool:
 
 
 def scattered(op: Op, algebra: Algebra, g: Node, own: tuple[str, ...], at: tuple[tuple[str, Node], ...]) -> Node:
-    """The gradient by what has the axes `own` and is taken from at some positions along some of them."""
+    """The gradient of a take as a scatter-add, into a tensor with the axes `own`; `at` has the indices by axis."""
     into = tuple(axis for axis, _ in at)
     return ScatterSum(g, _positions(op, algebra, at), into, algebra.order(own), g.dtype)
 
 
 def _positions(op: Op, algebra: Algebra, at: tuple[tuple[str, Node], ...]) -> Node:
-    """The positions among all elements along some axes: a tensor as it is, or computed in int64."""
+    """The flattened positions along the axes of `at`: an input unchanged, or computed in int64; -1 if out of bounds."""
     (_, first), *others = at
     if not others and isinstance(first, Load) and not first.at and op.input(first.name).default is None:
         return first
@@ -259,5 +259,5 @@ def _positions(op: Op, algebra: Algebra, at: tuple[tuple[str, Node], ...]) -> No
 
 
 def _is_stored(index: Node) -> bool:
-    """Whether positions are a line in the dtype that they are stored in."""
+    """Whether positions are a line whose dtype is int64 already."""
     return isinstance(index, Ref) and index.dtype == INT64

@@ -8,12 +8,12 @@ from ..lang.ir import Call, Choose, Constant, Load, Node, Take
 from ..lang.promotion import constant
 
 ZERO = constant(0.0)
-Factors = dict[Node, int]  # with their powers
+Factors = dict[Node, int]  # powers by factor
 
 
 @dataclass(frozen=True)
 class Term:
-    """A coefficient times powers of factors, in the order in which they were met."""
+    """A coefficient times powers of factors, in order of first occurrence."""
 
     coefficient: float
     factors: Factors = field(default_factory=dict)
@@ -25,7 +25,7 @@ class Term:
         return Term(self.coefficient * other.coefficient, {n: p for n, p in factors.items() if p})
 
     def __truediv__(self, other: Term) -> Term:
-        """The quotient; of the same coefficients exactly 1, which that of a reciprocal need not be."""
+        """The quotient; equal coefficients give exactly 1, which multiplying by a reciprocal may not."""
         return Term(self.coefficient / other.coefficient, (self * other**-1).factors)
 
     def __pow__(self, power: int) -> Term:
@@ -67,7 +67,7 @@ def terms(node: Node) -> list[Term]:
 
 
 def merged(terms: list[Term]) -> list[Term]:
-    """Terms of the same factors as one."""
+    """Merge terms with the same factors, and drop those that cancel."""
     found: dict[frozenset[tuple[Node, int]], Term] = {}
     for part in terms:
         key = frozenset(part.factors.items())
@@ -77,7 +77,7 @@ def merged(terms: list[Term]) -> list[Term]:
 
 
 def shared_by(terms: list[Term]) -> Term:
-    """What all terms have as a factor."""
+    """The common factor of all terms."""
     first, *others = terms
     found: Factors = {}
     for node, power in first.factors.items():
@@ -94,12 +94,12 @@ def shared_by(terms: list[Term]) -> Term:
 
 
 def contains(power: int, wanted: int) -> bool:
-    """Whether a power of a factor has another in it, of the same sign."""
+    """Whether the power includes the wanted one, of the same sign."""
     return power >= wanted if wanted > 0 else power <= wanted
 
 
 def shared_by_some(terms: list[Term]) -> Term | None:
-    """A factor that two terms or more have, though not all."""
+    """The factor that most terms share, if at least two do."""
     counts: dict[tuple[Node, int], int] = {}
     for term in terms:
         for node, power in term.factors.items():
@@ -115,7 +115,7 @@ def has(term: Term, common: Term) -> bool:
 
 
 def may_be_outside(node: Node) -> bool:
-    """Whether a node has elements at positions that tensors hold, which may be outside."""
+    """Whether a node loads or takes elements at positions loaded from tensors, which may be out of bounds."""
     taken = (part for part in node.nodes if isinstance(part, Load | Take))
     return any(Load in index.kinds for part in taken for _, index in part.at)
 
@@ -134,5 +134,5 @@ def half_of(term: Term) -> Call | Choose | None:
 
 
 def condition_of(node: Call | Choose) -> Node:
-    """What a choice depends on."""
+    """The condition of a choice."""
     return node.args[0] if isinstance(node, Call) else node.condition

@@ -1,8 +1,8 @@
-"""Where a gradient of 0, of what a `where` did not choose, would meet a derivative that may be infinite.
+"""Finds where a gradient of 0, of elements that a `where` did not choose, would meet a possibly infinite derivative.
 
-Next to a `where`, the algebra has the choice take in the derivative, and behind a sum of choices each term is
-multiplied by it. Where a choice has fewer axes, or terms have other factors, there is none for each element: there the
-gradient is 0 if what comes is. So is what comes of a result that is not used, where others are.
+Directly at a `where`, the algebra moves the derivative into the choice; after a sum of choices it multiplies each term.
+If a choice has fewer axes, or terms have other factors, no choice decides for each element: the gradient is then set to
+0 where the incoming gradient is 0. The same holds for gradients of results that are unused while others are used.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from .terms import ZERO, Term, factors, is_half
 
 @dataclass(frozen=True, slots=True)
 class Vanishing:
-    """Of an operator; `seeds` are gradients that may be 0: of its results where some may not come, and those that steps
-    before have computed. `shared` are gradients with names.
+    """Zero gradients of an operator; `seeds` may be 0: gradients of results if some may be unused, and gradients that
+    earlier steps have computed. `shared` are gradients with names.
     """
 
     op: Op
@@ -38,8 +38,8 @@ class Vanishing:
         object.__setattr__(self, "made", frozenset(made))
 
     def choice_of(self, g: Node, axes: tuple[str, ...]) -> Node | None:
-        """The choice for each element that all zeros of a gradient come of, which the algebra has take the derivative
-        in.
+        """The elementwise choice that causes all zeros of a gradient, into which the algebra moves the derivative; None
+        if there is none.
         """
         parts = _factors(g)
         choice = next((one for one in parts if is_half(one) and axes and {*axes} <= {*one.axes}), None)
@@ -49,7 +49,7 @@ class Vanishing:
         return choice if not self.vanishes(side) or self.choice_of(side, axes) else None
 
     def is_outside(self, g: Node, is_seen: IsSeen) -> bool:
-        """Whether a gradient is a choice times what may be infinite: the algebra leaves what has no axes outside."""
+        """Whether a gradient's choice has a possibly infinite factor: the algebra leaves those without axes outside."""
         return any(
             self.is_infinite(part, is_seen) or (power < 0 and not self.reals(is_seen).is_divisor(part))
             for part, power in factors(g).factors.items()
@@ -57,7 +57,7 @@ class Vanishing:
         )
 
     def vanishes(self, g: Node) -> bool:
-        """Whether a gradient may be 0 where something was not chosen, or where results have none."""
+        """Whether a gradient may be 0 because a `where` did not choose an element, or a result is unused."""
         match g:
             case Load(name=name) if name in self.shared:
                 return self.vanishes(self.shared[name])
@@ -85,7 +85,7 @@ class Vanishing:
         return False
 
     def is_infinite(self, node: Node, is_seen: IsSeen) -> bool:
-        """Whether a value may be infinite or NaN where inputs are not. A position that a choice asks for is inside."""
+        """Whether a value may be infinite or NaN if inputs are not. Positions that a `where` reads are in bounds."""
         reals = self.reals(is_seen)
         left, known = [(node, frozenset[Node]())], set[tuple[Node, frozenset[Node]]]()
         while left:
@@ -102,7 +102,7 @@ class Vanishing:
         return False
 
     def may_be_outside(self, node: Node, asked: Collection[Node]) -> bool:
-        """Whether something is taken from outside of an axis, which is NaN, but for some positions."""
+        """Whether elements may be taken out of bounds, which are NaN; an index with a part in `asked` is in bounds."""
         at = node.at if isinstance(node, Load | Take) else ()
         return not all(
             is_inside(self.op, axis, index) or any(part in asked for part in walk(index)) for axis, index in at
@@ -117,7 +117,7 @@ def _is_position(node: Node) -> bool:
 
 
 def multiplied(g: Node, derivative: Node, algebra: Algebra) -> Term:
-    """A gradient times a derivative that may be infinite, with choices where the derivative is that has their axes."""
+    """A gradient times a possibly infinite derivative, which choices take in if it has the axes of their conditions."""
     product = factors(g)
     for choice in filter(is_half, product.factors):
         condition, then, other = children(choice)
@@ -129,8 +129,8 @@ def multiplied(g: Node, derivative: Node, algebra: Algebra) -> Term:
 
 
 def summand(node: Node, axes: tuple[str, ...], algebra: Algebra) -> tuple[Node, tuple[str, ...]]:
-    """What a node is the sum of, and along which of the axes other than some: `a * sum(b, D)` is that of `a * b`, along
-    D, where neither a nor what it meets there has this axis.
+    """The operand of a sum, and the axes that it sums, none of them in `axes`: `a * sum(b, D)` gives `a * b` and D.
+    A node that is no such sum is returned as it is, with no axes.
     """
     product = factors(node)
     part = next((one for one, power in product.factors.items() if power == 1 and _is_sum(one, axes)), None)

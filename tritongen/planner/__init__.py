@@ -1,1 +1,1 @@
-"""Where an operator is cut into steps: which of its subgraphs are kernels, whatever families take them."""
+"""Cuts an operator into steps: chooses subgraphs that become kernels, whatever families take them."""

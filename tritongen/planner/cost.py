@@ -1,6 +1,6 @@
 """The cost model of steps, by which cuts are compared: the time of kernels, scaled up where SMs are idle.
 
-Without matmuls, a step takes no less than its other operations do.
+A step without matmuls takes at least the time of its scalar operations.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ if TYPE_CHECKING:
 
 ROUNDED = 1 - 1e-9  # tolerance of times, against sums in another order
 LONGEST = 65_536  # elements of the longest row that one program holds in registers
-STRIDED = 1_024  # the same along an axis that is not the last, where a program holds several adjacent rows
+STRIDED = 1_024  # the same along a strided axis, where a program holds several adjacent rows
 
 
 def time_of(step: Step) -> float:
-    """Nanoseconds."""
+    """The time of a step in nanoseconds."""
     inner = step.family.steps(step.program)
     if inner:
         return sum(map(time_of, inner))
@@ -59,14 +59,14 @@ def time_of(step: Step) -> float:
 
 
 def least_time(op: Op, tensors: Iterable[tuple[str, ...]]) -> float:
-    """A lower bound in nanoseconds for steps that read or write tensors with some axes."""
+    """A lower bound in nanoseconds for steps that read or write tensors with the given axes."""
     lengths = _lengths(op)
     return (LAUNCH + sum([stored(axes, lengths) for axes in tensors]) / BANDWIDTH) * ROUNDED
 
 
 @fact
 def _lengths(op: Op) -> dict[str, int]:
-    """The lengths that a spec tells, and the number of strips, twice, since their values are float32."""
+    """The lengths in the spec, and the number of strips, doubled because their values are float32."""
     sizes = op.lengths
     return sizes | {one.axis: 2 * count(one.over, sizes) // one.width for one in op.strips}
 
@@ -85,13 +85,13 @@ def _moved(step: Step, lengths: dict[str, int]) -> float:
 
 
 def _read(tensor: Input, loads: Sequence[Load], lengths: dict[str, int]) -> int:
-    """The bytes read of an input, of which `take` reads at most one element per index."""
+    """The bytes read of an input; a `take` reads at most one element per index."""
     size = stored(tensor.type.axes, lengths) // (ITEMSIZE if tensor.type.dtypes == BOOLS else 1)
     return min(size, sum(stored(load.axes, lengths) for load in loads)) if loads else size
 
 
 def reducing_rows(step: Step) -> tuple[str, ...]:
-    """The axes of the rows, each of which a kernel reduces or scans; none if it does neither, but for matmuls."""
+    """The axes of the rows that a row-wise kernel reduces or scans; none for other kernels."""
     program = step.program
     if not program.over or step.family.matmuls(program) or step.family.stream(program) or step.family.steps(program):
         return ()
@@ -101,24 +101,24 @@ def reducing_rows(step: Step) -> tuple[str, ...]:
 
 
 def repeats_reductions(step: Step) -> bool:
-    """Whether a reduction does not vary along all rows of its kernel, which computes it again for each."""
+    """Whether a reduction lacks an axis of the rows of its kernel, which then repeats it for each row."""
     return bool(repeated(step.op, reducing_rows(step)))
 
 
 def is_strided(step: Step) -> bool:
-    """Whether some input is strided along the axes that a step reduces."""
+    """Whether some input is strided along the axes that a step reduces: its last axis is none of them."""
     over = {*step.program.over}
     return any(tensor.type.axes[-1] not in over for tensor in step.op.inputs if over & {*tensor.type.axes})
 
 
 def leaves_idle(step: Step) -> bool:
-    """Whether there are too few rows for all SMs that programs cannot share: one, or a number fixed by the spec."""
+    """Whether rows that programs cannot share are too few for all SMs: a single one, or as many as the spec fixes."""
     rows = _full_rows(step)
     return rows is not None and count(rows, dict(step.op.sizes)) < SMS
 
 
 def _full_rows(step: Step) -> tuple[str, ...] | None:
-    """The axes of rows that programs cannot share, as they are broadcast back, or reduced in several walks; or None."""
+    """The axes of rows that programs cannot share: broadcast back, or walked more than once; None if there are none."""
     rows = step.family.rows(step.program) if step.program.over else None
     if rows is None:
         return None
@@ -127,7 +127,7 @@ def _full_rows(step: Step) -> tuple[str, ...] | None:
 
 
 def _multiplied(op: Op, matmuls: Contraction, lengths: dict[str, int]) -> float:
-    """Nanoseconds of tensor cores."""
+    """The time of tensor cores in nanoseconds."""
     roles = (matmuls.batch, matmuls.rows, matmuls.cols, matmuls.inner)
     sides = tuple(count(axes, lengths) for axes in roles)
     slower = 1 if matmuls.is_plain else outer(*sides) if _are_outer(op, matmuls) else PROLOGUE
@@ -135,7 +135,7 @@ def _multiplied(op: Op, matmuls: Contraction, lengths: dict[str, int]) -> float:
 
 
 def multiplies_outer(step: Step) -> bool:
-    """Whether a matmul multiplies, for each tile anew, factors that lack axes of a side, which could be stored."""
+    """Whether a matmul recomputes for each tile an outer product of factors, which could be stored instead."""
     matmuls = step.family.matmuls(step.program)
     return matmuls is not None and _are_outer(step.op, matmuls)
 

@@ -1,16 +1,15 @@
-"""Where an operator is cut into steps: which of its values are stored between kernels.
+"""Cuts an operator into steps: chooses the values that are stored between kernels.
 
-The search starts at the cheapest choice of at most `MOST` values to store whose steps families take, or of all lines
-but at most so many, or of all lines, reductions and factors, or of all lines and attentions without scores; if none of
-these will do, at all reductions, scans and the row-wise values computed from them, or else at everything that may be
-stored, but for what a largest must not be looked for among, rounded. Where that finds no cut either, values whose dtype
-only a call tells may be stored, too. Then values are added to the stored ones, or removed from them, as long as that
-lowers the cost: in each round the best such change, and of the others those that lower it further. In the end steps are
-merged.
-Where all lines and reductions are stored, a change concerns the steps next to it alone, and these are small: so the
-subgraphs that are offered to families are few per line. Without lines, each step would compute all lines before it.
-Steps that do not store the scores of attention cost less than any that do: lengths of heads are not known, but how many
-scores there are is.
+The search starts at the cheapest choice whose steps families take: at most `MOST` stored values, all lines except at
+most `MOST`, all lines, reductions and factors, or all lines and attentions without scores. If there is none, it stores
+all reductions, scans and row-wise values computed from them; else all storable values, at last without storing (or
+reading) rounded operands of a maximum that a gradient compares. Else values with a runtime dtype may be stored, too.
+Then values are added to the stored ones, or removed, as long as that lowers the cost: in each round the best change,
+and then those of the others that lower the cost further. In the end steps are merged.
+If all lines and reductions are stored, a change affects only adjacent steps, which are small, so that families are
+offered few subgraphs per line. If no lines were stored, each step would compute all lines before it.
+Cuts that do not store the scores of attention count as cheaper than any that do: lengths of heads are unknown, but
+scores are known to be many.
 """
 
 from __future__ import annotations
@@ -40,27 +39,27 @@ class Cut:
 
     steps: tuple[Step, ...]
     stored: frozenset[str]
-    # Whether scores of attention are stored, the time of steps, and then the number of function calls in row-wise ones.
+    # Whether scores of attention are stored, the time of the steps, and the number of function calls in row-wise steps.
     cost: tuple[bool, float, int]
 
 
-_Level = list[tuple[Result, MadeOf]]  # results that may be computed together, and what they are made of
-_Key = tuple[bool, *tuple[int, ...]]  # whether results are last, and the ids of what each is made of
+_Level = list[tuple[Result, MadeOf]]  # results that may be computed together, with their subgraphs
+_Key = tuple[bool, *tuple[int, ...]]  # whether the level is the last, and the ids of its `MadeOf`s
 _Group = tuple[tuple[Result, ...], Subgraph]  # results that are computed together; none for steps of an unfused line
 
 
 @dataclass(frozen=True, slots=True)
 class _Together:
-    """The groups of a level, None where no family takes one, and their time without those that no other reads."""
+    """The groups of a level, or None if no family takes one; `certain` is the time of those that others read."""
 
     groups: list[_Group] | None
     certain: float
 
 
 def cut(op: Op, take: TakeAlone) -> Cut | None:
-    """The steps of an operator whose reductions have names; None where no family takes one of them.
+    """The cheapest cut of an operator whose reductions have names, or by lines if it is unfused; None if there is none.
 
-    Values whose dtype is known only at run time are stored where nothing else will do.
+    Values with a runtime dtype are stored only if there is no cut without them.
     """
     plain = _plain(op)
     named = factors_named(plain)
@@ -78,7 +77,7 @@ def cut(op: Op, take: TakeAlone) -> Cut | None:
 
 
 def untaken(op: Op, take: TakeAlone) -> tuple[Op, Op]:
-    """An operator as steps see it, and the first subgraph that no family takes with all storable values stored."""
+    """The operator as steps see it, and the first subgraph that no family takes if all storable values are stored."""
     plain = factors_named(_plain(op))
     search = _Search(plain, take)
     stored = search.storing(value.name for value in plain.values if may_be_stored(plain, value, runtime_dtypes=True))
@@ -88,15 +87,15 @@ def untaken(op: Op, take: TakeAlone) -> tuple[Op, Op]:
 
 
 def _plain(op: Op) -> Op:
-    """The operator as steps see it. A line whose factors a sum reads is read no more: what only it reads would be
-    stored for nothing.
+    """The operator as steps see it. Lines that nothing reads any more, because sums read their factors, are dropped;
+    else values that only they read would be stored for nothing.
     """
     return with_read_values(scattered_named(rows_named(takes_resolved(with_plain_axes(op)))))
 
 
 def _least(plain: Op, own: set[str], take: TakeAlone, runtime_dtypes: bool, near: AbstractSet[str]) -> Cut | None:
-    """The cheapest steps of an operator, in which values that may be stored have names; those of a similar one store
-    what is `near`.
+    """The cheapest cut of an operator whose storable values have names; `near` are the values that the steps of a
+    similar operator store.
     """
     names = [value.name for value in plain.values if may_be_stored(plain, value, runtime_dtypes)]
     always = [*always_stored(plain), *reduced_by_strips(plain)]
@@ -125,7 +124,7 @@ def _least(plain: Op, own: set[str], take: TakeAlone, runtime_dtypes: bool, near
 
 
 def _line_by_line(op: Op, take: TakeAlone, runtime_dtypes: bool) -> Cut | None:
-    """A step for each line that may be stored, or several if no family computes the line."""
+    """The cut with a step for each line that may be stored, or several if no family computes the line."""
     stored = {*op.lines, *(result.output.name for result in op.results), *always_stored(op)}
     chosen = [value.name for value in op.values if value.name in stored and may_be_stored(op, value, runtime_dtypes)]
     return _Search(op, take, frozenset(op.lines)).steps(chosen)
@@ -144,8 +143,8 @@ class _Search(Subgraphs):
         self.bounds: dict[_Key, float] = {}
 
     def improved(self, best: Cut, names: list[str]) -> Cut:
-        """Adds values to the stored ones, removes them, or swaps them for values that they are made of, as long as the
-        steps cost less.
+        """The cut after storing values, no longer storing them, or storing an operand instead, as long as the cost
+        falls.
         """
         edges = [{name, other} for name in names for other in names if other in self.refs[name]]
         while True:
@@ -163,26 +162,26 @@ class _Search(Subgraphs):
             best = first
 
     def changed(self, best: Cut, change: AbstractSet[str]) -> Cut | None:
-        """The cut with values added to the stored ones or removed; None if it certainly costs more."""
+        """The cut with the values in `change` added to the stored ones or removed; None if it costs more for sure."""
         names = best.stored ^ change
         stores, time, _ = best.cost
         chosen = [name for name in self.names if name in names]
         return self.steps(chosen, math.inf if stores and not self.stores_scores(chosen) else time)
 
     def least(self, choices: Iterable[Sequence[str]], other: Cut | None) -> Cut | None:
-        """The first of the cheapest choices, among which is another cut."""
+        """The cut of the cheapest choice, the first of equals; None if families take none, or `other` costs less."""
         best: Cut | None = None
         for chosen in choices:
             stores, time, _ = best.cost if best else other.cost if other else (False, math.inf, 0)
-            time += time / 2**40  # of equal times, the sums of which are not
+            time += time / 2**40  # tolerance: equal times added in another order differ
             found = self.steps(chosen, math.inf if stores and not self.stores_scores(chosen) else time)
             if found is not None and (best is None or found.cost < best.cost):
                 best = found
         return best
 
     def steps(self, chosen: Sequence[str], limit: float = math.inf) -> Cut | None:
-        """The steps if some values are stored; None if no family takes one of them, or they certainly exceed a limit
-        of time.
+        """The cut that stores the values in `chosen`; None if no family takes one of its steps, or their time certainly
+        exceeds `limit`.
         """
         stored = self.storing(chosen)
         groups = self.groups(stored, limit)
@@ -198,12 +197,12 @@ class _Search(Subgraphs):
         return not self.scores.isdisjoint(stored)
 
     def targets(self, stored: Stored) -> list[Result]:
-        """All that steps compute: what is stored, and the results that are none of it."""
+        """All results that steps compute: the stored values, and the results of the operator that are not stored."""
         made = {result.output.name for result in stored.values()}
         return [*stored.values(), *(result for result in self.op.results if result.output.name not in made)]
 
     def groups(self, stored: Stored, limit: float = math.inf) -> list[_Group] | None:
-        """The results that are computed together, in order; None as in `steps`."""
+        """The groups of results that are computed together, in order; None as in `steps`."""
         levels = self.levels(self.targets(stored), stored)
         keys = [_key(level, level is levels[-1]) for level in levels]
         found = [*map(self.known.get, keys)]
@@ -226,19 +225,19 @@ class _Search(Subgraphs):
         return self.with_unread_later(groups, stored) if sum(times) <= limit else None
 
     def is_certain(self, key: _Key, targets: Iterable[Result]) -> bool:
-        """Whether no later step computes some results: other steps read them, or there is none."""
+        """Whether no later step may compute the results: other steps read them, or the level is the last."""
         return bool(key[0] or self.unfused) or self.is_read(targets)
 
     def is_read(self, targets: Iterable[Result]) -> bool:
-        """Whether other steps read some results, which are stored for them."""
+        """Whether any of the results is stored for other steps."""
         return any(id(target) in self.stored_bits for target in targets)
 
     def merged(self, best: Cut) -> Cut:
-        """The cut, whose steps compute what others store for them themselves where that costs less.
+        """The cut with steps merged into later ones that read their values, where that costs less.
 
-        Both then read the same tensors once, and what only they read is not stored. In a forward whose backward
-        computes again what it has read, all that reads a rounded matrix goes on doing so. Results that are computed
-        together merge with less than each by itself would, so that both are tried.
+        Merged steps read the same tensors once, and values that only they read are not stored. A forward that saves
+        values for a backward goes on reading stored values rounded, as its backward does. Groups of results merge with
+        fewer others than each result by itself would, so that both are tried.
         """
         stored = self.storing(name for name in self.names if name in best.stored)
         groups = self.groups(stored)
@@ -252,11 +251,11 @@ class _Search(Subgraphs):
         return min([best, *found], key=lambda one: one.cost)
 
     def made_by(self, targets: Sequence[Result], stored: Stored) -> set[str]:
-        """The values that later groups read from some results; not one that is stored for them beside an output."""
+        """The values that other steps read from `targets`; not an output whose value is stored separately."""
         return {name for target in targets if stored.get(name := self.value_of(target)) is target}
 
     def merged_from(self, groups: list[_Group], stored: Stored, exact: set[str]) -> Cut:
-        """The cut of some groups, each merged with a later one as long as one costs less."""
+        """The cut of the groups, each merged with a later one as long as that costs less."""
         place = 0
         while place < len(groups):
             joint = self.merged_later(place, groups, stored, exact)
@@ -268,7 +267,7 @@ class _Search(Subgraphs):
         return self.cut_of(self.joined(groups, stored), stored)
 
     def joined(self, groups: list[_Group], stored: Stored) -> list[_Group]:
-        """The groups, each merged into an earlier one where that costs less and it reads nothing computed since."""
+        """The groups, each merged into an earlier one if that costs less and it reads nothing computed since."""
         found: list[_Group] = []
         made: list[set[str]] = []
         for one in groups:
@@ -296,8 +295,8 @@ class _Search(Subgraphs):
     def merged_later(
         self, place: int, groups: list[_Group], stored: Stored, exact: set[str]
     ) -> tuple[list[_Group], Stored] | None:
-        """The groups, one of which is computed with a later one that reads it, and what is still stored; None where
-        that costs no less.
+        """The groups with the one at `place` merged into a later one that reads it, and the values still stored; None
+        if no merge costs less.
         """
         targets, part = groups[place]
         made = [self.made_by(group, stored) for group, _ in groups]
@@ -321,7 +320,7 @@ class _Search(Subgraphs):
     def levels(self, targets: list[Result], stored: Stored) -> list[_Level]:
         """The results that may be computed together, in order."""
         found = self.each_made_of(targets, stored)
-        depths: dict[str, int] = {}  # of what is stored, which refers to values before it
+        depths: dict[str, int] = {}  # by stored value; each refers only to values before it
         by_name = dict(zip(stored, found, strict=False))
         for name in sorted(stored, key=self.bits.__getitem__):
             depths[name] = 1 + max(map(depths.__getitem__, by_name[name].reads), default=-1)
@@ -333,14 +332,14 @@ class _Search(Subgraphs):
         return levels
 
     def least_of(self, key: _Key, level: _Level, stored: Stored) -> float:
-        """A lower bound of the certain time of results that are computed together."""
+        """A lower bound of the time of the level's results that no later step may compute."""
         if key not in self.bounds:
             level = [one for one in level if self.is_certain(key, one[:1])]
             names, computed, read, loads = set[str](), 0, 0, 0
             for _, made_of in level:
                 names.update(made_of.reads)
                 computed, read, loads = computed | made_of.computed, read | made_of.bits, loads | made_of.loads
-            if computed & read:  # A step that has both reads what only one of two computes for itself.
+            if computed & read:  # One result reads a stored value that another computes: a step of both reads it.
                 loads = 0
             inputs = [tensor.type.axes for place, tensor in enumerate(self.op.inputs) if loads >> place & 1]
             tensors = [stored[name].axes for name in names - self.gathered]
@@ -349,7 +348,7 @@ class _Search(Subgraphs):
         return self.bounds[key]
 
     def with_unread_later(self, groups: list[_Group], stored: Stored) -> list[_Group]:
-        """The groups, of which those that no other reads are computed with one after them where that costs less."""
+        """The groups, with those that no others read merged into later ones where that costs less."""
         if self.unfused:
             return groups
         groups, moved = [*groups], set[int]()
@@ -365,16 +364,16 @@ class _Search(Subgraphs):
         return [group for place, group in enumerate(groups) if place not in moved]
 
     def together(self, key: _Key, level: _Level, stored: Stored) -> _Together:
-        """As `put_together`, with the time of groups but those which a later step may compute."""
+        """As `put_together`, with the time of the groups that no later step may compute."""
         groups = self.put_together([target for target, _ in level], stored)
         certain = (part.time for group, part in groups or () if self.is_certain(key, group))
         return _Together(groups, sum(certain))
 
     def put_together(self, targets: list[Result], stored: Stored) -> list[_Group] | None:
-        """The subgraphs of results none of which is made of another: together, in their order, where that costs less,
-        or where no family takes one by itself.
+        """Groups of results that do not depend on each other: together, in their order, if that costs less, or if no
+        family takes one by itself.
 
-        What only one side of a choice needs is a step of its own, which runs where that side is chosen.
+        Results that only one side of a choice needs get a step of their own, which runs if that side is chosen.
         """
         groups: list[_Group] = []
         cuts: list[_Group] = []
@@ -398,8 +397,8 @@ class _Search(Subgraphs):
 def _place_of_both(
     place: int, later: int, made: Sequence[AbstractSet[str]], read: Sequence[AbstractSet[str]]
 ) -> int | None:
-    """Where two of some groups run together, by what groups make and read: in place of the first, or else of the other;
-    None where those between need the first, and the other needs these.
+    """The position of two merged groups, by the values that groups make and read: that of the first, or else of the
+    other; None if a group in between needs the first, and one in between is needed by the other.
     """
     between = range(place + 1, later)
     if not any(made[one] & read[later] for one in between):
@@ -408,5 +407,5 @@ def _place_of_both(
 
 
 def _key(level: _Level, is_last: bool) -> _Key:
-    """What tells results from others that may be computed together."""
+    """The cache key of a level: its subgraphs by identity, and whether it is the last."""
     return is_last, *[id(made_of) for _, made_of in level]

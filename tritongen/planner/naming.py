@@ -24,8 +24,8 @@ def with_plain_axes(op: Op) -> Op:
 
 
 def takes_resolved(op: Op) -> Op:
-    """The operator in which what is taken from is no other name of a value, of which steps store but one; nor what a
-    result is mapped to, which is stored anyway.
+    """The operator whose takes read the first name of a value, because steps store only one of its names; and read
+    inputs and results, which are stored anyway, rather than values that are computed from them elementwise.
     """
     results = {result.node.name for result in op.results if isinstance(result.node, Ref)}
     results = {_first_name(op, name) for name in results}
@@ -45,13 +45,13 @@ def takes_resolved(op: Op) -> Op:
 
 
 def _first_name(op: Op, name: str) -> str:
-    """The name of what a value is another name of."""
+    """The first name of a value: references that are lines of their own are followed."""
     node = op.value(name).node
     return _first_name(op, node.name) if isinstance(node, Ref) else name
 
 
 def _taken_before(op: Op, node: Node, at: Mapping[str, Node], results: Container[str]) -> Node | None:
-    """What is taken of a node, computed of what is taken of inputs and results; None where it is made of others."""
+    """The node at the positions `at`, computed from elements taken from inputs and results; None if impossible."""
     if at.keys().isdisjoint(node.axes):
         return node
     match node:
@@ -74,14 +74,14 @@ def _own(at: Mapping[str, Node], node: Node) -> tuple[tuple[str, Node], ...]:
 
 
 def _moved(op: Op, node: Node, at: Mapping[str, Node]) -> tuple[str, ...]:
-    """The axes of what is taken of a node."""
+    """The axes of the elements taken from a node at `at`."""
     brought = {axis for one, index in at.items() if one in node.axes for axis in index.axes}
     return tuple(axis for axis in op.axes if axis in brought or (axis in node.axes and axis not in at))
 
 
 def rows_named(op: Op) -> Op:
-    """The operator with a name for what reductions are made into before it meets values with more axes; and for what
-    the largest, or a sum of exponentials, is made into before that is reduced along other axes, as lse is to a loss.
+    """The operator with names for subexpressions that read reductions and have fewer axes than their line; and for
+    operands of reductions computed from a max or a sum of exponentials, as of a loss that is a sum of lse.
     """
     reductions = {value.name: value.node for value in op.values if isinstance(value.node, Reduce)}
     taken = op.names
@@ -113,9 +113,9 @@ def _is_of_softmax(op: Op, node: Reduce) -> bool:
 
 
 def factors_named(op: Op) -> Op:
-    """The operator with a name for each factor of a matmul that is computed in its line, so that it may be stored.
+    """The operator with a name for each operand of a matmul that its line computes, so that it may be stored.
 
-    Factors without a summed axis, which multiply the sum, have one where they are gathered; the sum has one where they
+    Factors without a summed axis, which multiply the sum, get a name if they are gathered; the sum gets one if they
     have axes that it lacks.
     """
     taken = op.names
@@ -143,7 +143,7 @@ def factors_named(op: Op) -> Op:
 
 
 def scattered_named(op: Op) -> Op:
-    """The operator with a name for what is scattered, and for the positions, where they are no tensors as they are."""
+    """The operator with names for the operands and positions of scatter-adds that are not plain inputs."""
     taken = op.names
     values: list[Value] = []
 
@@ -163,9 +163,9 @@ def scattered_named(op: Op) -> Op:
 
 
 def sums_parted(op: Op) -> Op:
-    """The operator whose sums and the like over rows and elements are such over rows of those over elements.
+    """The operator with sums, means and extrema over rows and their elements split: over elements, then over rows.
 
-    Of a gradient of a temperature, say: what else reads the elements of a row may add them up on the way.
+    So a row-wise kernel that reads the elements anyway may reduce them, as for the gradient of a temperature.
     """
     taken = op.names
     rows = {value.node.over for value in op.values if isinstance(value.node, Reduce) and not is_product(op, value.node)}
@@ -184,7 +184,7 @@ def sums_parted(op: Op) -> Op:
 
 
 def _as_value(node: Node, name: str, taken: set[str], values: list[Value]) -> Ref:
-    """A reference to a node, which becomes the next of some values if it is none of them."""
+    """A reference to a node, which is appended to `values` if it is none of them yet."""
     known = next((value.name for value in values if value.node == node), "")
     if not known:
         known = fresh(name, taken)
@@ -193,10 +193,10 @@ def _as_value(node: Node, name: str, taken: set[str], values: list[Value]) -> Re
 
 
 def is_full(node: Node) -> bool:
-    """Whether a node is an input as it is, and no gathered part of it."""
+    """Whether a node is a full input, not elements gathered from one."""
     return isinstance(node, Load) and not node.at
 
 
 def may_be_absent(op: Op, node: Node) -> bool:
-    """Whether a node is a matrix that may be left out, which no matmul reads: it reads a tensor of the default."""
+    """Whether a node is an optional matrix. Matmuls do not read it directly, but a stored tensor of its default."""
     return isinstance(node, Load) and op.input(node.name).default is not None and len(node.axes) > 1

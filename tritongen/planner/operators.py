@@ -1,4 +1,4 @@
-"""Subgraphs of an operator as operators of their own, which read what other steps have stored."""
+"""Subgraphs of an operator as operators of their own, which read values that other steps have stored."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from ..spec.types import FLOATS, Input
 from .steps import cast_as, restricted, result_as, typed_as
 from .stored import as_input
 
-ALIKE = 2**15  # cached subgraphs: cuts have many in common, and so have plans of one spec
+ALIKE = 2**15  # cached subgraphs: cuts share many, and so do plans of one spec
 
 Reads = tuple[tuple[str, Result], ...]  # values, each as it is stored
 
 
 def _same(one: Any) -> Any:
-    """The first of all that are equal to one, so that these are the same object."""
+    """The argument; cached, so that equal arguments become the same object, the first."""
     return one
 
 
@@ -34,9 +34,9 @@ same_result: Callable[[Result], Result] = lru_cache(ALIKE)(_same)
 def part_of(
     enclosing: Op, values: tuple[Value, ...], own: frozenset[str], targets: tuple[Result, ...], reads: Reads
 ) -> Op:
-    """The operator of some targets, of all the values that it computes, `own` being those that the targets are.
+    """The operator that computes `targets` from `values`; `own` are the names of the values that the targets are.
 
-    The `enclosing` is without its values and results.
+    `enclosing` is the enclosing operator without values and results.
     """
     names = {name: result.output.name for name, result in reads}
     own_values = tuple([_spelled(value, _some(names, value.node.references), value.name in own) for value in values])
@@ -60,27 +60,25 @@ def _value_name(target: Result) -> str:
 
 
 def _read_elsewhere(target: Result) -> Result:
-    """A result that is another name for what a step reads: it is the value of its own name."""
+    """A result that is another name for a value that the step reads, referring to a value of its own name."""
     return replace(target, node=Ref(target.output.name, target.node.axes, target.node.dtype))
 
 
 def _some(names: Mapping[str, str], keys: AbstractSet[str]) -> tuple[tuple[str, str], ...]:
-    """Those of some names that are among others, and what they stand for."""
+    """The items of `names` whose keys are in `keys`."""
     return tuple([(name, names[name]) for name in names if name in keys])
 
 
 @lru_cache(maxsize=ALIKE)
 def _spelled(value: Value, names: tuple[tuple[str, str], ...], is_target: bool) -> Value:
-    """The value, which reads what is stored, with a line for readers where it has one or is computed for another
-    step.
-    """
+    """The value with stored values read as inputs, and with a line for readers if it has one or is a target."""
     node = as_loads(value.node, dict(names))
     line = value.source if node == value.node and value.source else ""
     return Value(value.name, node, line or (spelled(node) if value.source or is_target else ""))
 
 
 def _telling(enclosing: Op, inputs: tuple[Input, ...]) -> tuple[Input, ...]:
-    """An input that determines the device, or whether to compute in float64, where all that is read is optional."""
+    """An input that determines the device, or whether to compute in float64, if all (float) inputs are optional."""
     there = [tensor for tensor in inputs if tensor.default is None]
     floats = [tensor for tensor in inputs if set(tensor.type.dtypes) & set(FLOATS)]
     if there and (not floats or any(tensor in there for tensor in floats)):
@@ -93,7 +91,7 @@ def _telling(enclosing: Op, inputs: tuple[Input, ...]) -> tuple[Input, ...]:
 def _cast_to(
     enclosing: Op, inputs: tuple[Input, ...], values: Iterable[Value], stored: Mapping[str, str]
 ) -> list[Input]:
-    """Other inputs to whose dtype values are cast, where no input has that type, and nothing is `stored` in it."""
+    """Further inputs to whose dtypes values are cast, if no input has that type and nothing is `stored` in it."""
     wanted = {leaf for value in values for leaf in value.node.casts}.difference(stored, (one.name for one in inputs))
     types = {tensor.type.variable for tensor in inputs if tensor.default is None} - {""}
     others = [tensor for tensor in enclosing.inputs if tensor.name in wanted and tensor.default is None]
@@ -101,8 +99,8 @@ def _cast_to(
 
 
 def _in_own_types(enclosing: Op, part: Op, inputs: tuple[Input, ...], stored: Mapping[str, str]) -> Op:
-    """The part, with dtypes of its own `inputs`, unless these are optional, where they have the type of others. What is
-    cast to the dtype of an input that it lacks is cast to that of what is `stored` in this dtype.
+    """The part with dtypes expressed by its own `inputs`, unless these are optional, where they share a type. Casts to
+    the dtype of an input that it lacks become casts to the dtype of a value `stored` in it.
     """
     own = {tensor.type.variable: tensor.name for tensor in reversed(inputs) if tensor.default is None}
     names = {tensor.name for tensor in inputs}
@@ -115,7 +113,7 @@ def _in_own_types(enclosing: Op, part: Op, inputs: tuple[Input, ...], stored: Ma
 
 
 def _typed(value: Value, alike: Mapping[str, str], stored_dtypes: Mapping[str, str]) -> Value:
-    """The value, with dtypes of inputs that are alike, and cast to stored dtypes."""
+    """The value with dtypes expressed by inputs that are `alike`, and casts by stored values."""
     leaves = value.node.leaves
     if leaves.isdisjoint(alike) and leaves.isdisjoint(stored_dtypes):
         return value
@@ -128,6 +126,6 @@ def _typed_as(value: Value, alike: tuple[tuple[str, str], ...], stored_dtypes: t
 
 
 def _stored_as(results: Iterable[Result]) -> dict[str, str]:
-    """By the inputs in whose dtypes alone floats are stored: one of the results that is."""
+    """By name of an input: a result that is stored in exactly the dtype of this input."""
     floats = [one for one in results if one.dtype.kind == "float" and not one.dtype.rule and len(one.dtype.of) == 1]
     return {one.dtype.of[0]: one.output.name for one in floats}

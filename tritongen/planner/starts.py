@@ -12,12 +12,12 @@ from ..passes.structure import reached, references
 from ..spec.types import FLOATS
 
 MOST = 2  # the number of stored values up to which all combinations are tried
-MANY = 20  # values, of more than which each is tried by itself
+MANY = 20  # the number of values above which each is only tried by itself
 
 
 def choices(op: Op, names: Sequence[str], rows: Container[str], saved: Container[str]) -> list[tuple[str, ...]]:
-    """Of the values that may be stored, the choices from which the search starts: few of them, or all lines but few;
-    what attentions leave; and all lines and `rows`.
+    """The choices of `names` to store from which the search starts: few of them, all lines except few, choices
+    without scores of attention, and all lines and `rows`.
     """
     lines = [name for name in names if name in op.lines]
     found = few_of(names)
@@ -33,9 +33,9 @@ def few_of(names: Sequence[str]) -> list[tuple[str, ...]]:
 
 
 def but_scores(op: Op, names: Sequence[str], saved: Container[str]) -> list[tuple[str, ...]]:
-    """All lines and attentions but what has the axes of their scores, and but that all lines and what is saved, all
-    lines and the matrices of attentions, all lines and reductions, and all reductions; the first three also but what an
-    attention is made of by way of its scores, as by an lse with a sink.
+    """Choices without values that have the axes of attention scores: all lines together with the attentions, the saved
+    values, the operands of attentions, or the reductions; and the reductions alone. The first three also leave out
+    values between scores and the attention, such as an lse with a sink.
     """
     found, scores = attentions(op), {value.name for value in _crossing(op)}
     if not found:
@@ -61,8 +61,8 @@ def _matrices(op: Op, found: Sequence[Attention]) -> set[str]:
 
 
 def scores_of(op: Op) -> set[str]:
-    """The values that have the axes of scores of an attention; not those all of whose axes a result, or an input of
-    floats, has, which is as large.
+    """The values that have the axes of scores of an attention, except those whose axes all are axes of one result or
+    float input, which is as large.
     """
     floats = [tensor.type.axes for tensor in op.inputs if {*tensor.type.dtypes} & {*FLOATS}]
     given = [{*axes} for axes in (*floats, *(result.axes for result in op.results))]

@@ -1,4 +1,4 @@
-"""Steps of an operator, and what they know of its dtypes and leading axes."""
+"""Steps of an operator: the shapes and dtypes that they are passed, and dtypes expressed by their own inputs."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 
 
 class Origin(Protocol):
-    """The operator that steps are a part of, which has checked what they are passed.
+    """The operator that steps belong to, whose host function has checked their arguments.
 
-    `seeds` are its results, each with the name of its gradient; `alike` has inputs of it, each with a tensor of
-    the steps that has its dtype. Of inputs that steps have `made`, no shape is passed.
+    `seeds` are its results, each with the name of its gradient; `alike` pairs its inputs with tensors of the steps that
+    have the same dtype. Shapes of inputs that steps have computed (`made`) are not passed.
     """
 
     @property
@@ -42,13 +42,13 @@ class Origin(Protocol):
 
     @property
     def short(self) -> frozenset[str]:
-        """The inputs that may have fewer leading axes than they have together, or some of length 1."""
+        """The inputs whose leading axes may broadcast: they may be fewer, or have length 1."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Enclosing:
-    """The origin of the steps of an operator that no single kernel computes, which has expanded its inputs."""
+    """The origin of the steps of a multi-step operator, whose host function has expanded its inputs."""
 
     forward: Op
     seeds: tuple[tuple[str, str], ...] = ()
@@ -59,7 +59,7 @@ class Enclosing:
 
 
 def restricted(op: Op, results: tuple[Result, ...], suffix: str) -> Op:
-    """The operator of some of its results alone."""
+    """The operator restricted to `results` and to the inputs, params and values that they need."""
     values = tuple(needed(op.values, [result.output.name for result in results]))
     read = frozenset[str]().union(*[value.node.reads for value in values])
     nodes = [value.node for value in values if op.params]
@@ -76,7 +76,7 @@ def restricted(op: Op, results: tuple[Result, ...], suffix: str) -> Op:
 
 
 def without_optional(op: Op, names: Container[str]) -> Op:
-    """The operator, some of whose inputs are None where what reads them is not chosen."""
+    """The operator whose inputs in `names` are optional: None if params do not choose the side that reads them."""
     absent = frozenset(tensor.name for tensor in op.inputs if tensor.name in names)
     inputs = tuple(replace(tensor, default=0.0) if tensor.name in absent else tensor for tensor in op.inputs)
     return replace(op, inputs=inputs, chosen=op.chosen | absent)
@@ -93,10 +93,10 @@ def lengths_read(op: Op) -> set[str]:
 
 
 def unknown(origin: Origin, op: Op, more: tuple[str, ...] = ()) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Inputs of the forward whose shapes or dtypes are needed, though their values are not.
+    """Inputs of the forward whose shapes, and those whose dtypes, a step needs, though not their values.
 
-    Dtypes are those of the results, and of `more`. A shape has the leading axes of all inputs together, which no input
-    of the forward tells by itself.
+    Dtypes are needed for the results and for `more`. A passed shape has the broadcast leading axes, which no single
+    input of the forward may have.
     """
     found = _telling_besides(origin, op)
     shapes = dict.fromkeys(tensor.name for tensor in found)
@@ -108,7 +108,7 @@ def unknown(origin: Origin, op: Op, more: tuple[str, ...] = ()) -> tuple[tuple[s
 
 
 def _telling_besides(origin: Origin, op: Op) -> list[Input]:
-    """The inputs of the forward that tell lengths which those of a step do not, as few as do."""
+    """The fewest inputs of the forward that determine the lengths which the inputs of a step do not."""
     mine = _telling(op)
     is_long = at_full_length(origin, op) or origin.short <= {tensor.name for tensor in op.inputs}
     short = frozenset() if is_long else origin.short
@@ -134,7 +134,7 @@ def _telling_besides(origin: Origin, op: Op) -> list[Input]:
 
 
 def _tells_more(tensor: Input, others: tuple[Input, ...], fixed: AbstractSet[str]) -> bool:
-    """Whether a tensor tells a length that others do not."""
+    """Whether a tensor determines a length that others do not."""
     covered = undetermined_axes(others, fixed)
     return tensor not in others and bool({*tensor.type.axes} & covered or divided(others, fixed, tensor))
 
@@ -145,14 +145,14 @@ def _telling(op: Op) -> list[Input]:
 
 
 def _inference_order(origin: Origin) -> list[Input]:
-    """The inputs that determine lengths, as `inference_order` has them."""
+    """The inputs of the forward that determine lengths, in the order of `inputs_in_order`."""
     every = inputs_in_order(origin.forward)
     return [one for one in every if one.default is None and one.name not in origin.made]
 
 
 def computed_in(origin: Origin, op: Op) -> tuple[Formula, ...]:
-    """The formulas by which the host function of a step computes lengths: those that it reads, or by which groups of
-    axes are unflattened, of axes that no tensor has in a dimension of its own, of its inputs or of the forward's.
+    """The formulas by which the host function of a step computes lengths that it reads, or unflattens groups of axes
+    with: lengths of axes that no tensor, of its inputs or the forward's, has as a dimension of its own.
     """
     wanted = lengths_read(op) | {axis for tensor in op.inputs for axis in tensor.type.axes}
     wanted -= alone((*_telling(op), *_inference_order(origin)))
@@ -160,8 +160,8 @@ def computed_in(origin: Origin, op: Op) -> tuple[Formula, ...]:
 
 
 def informed(origin: Origin, step: Step, more: tuple[str, ...] = ()) -> Step:
-    """The step, whose function is passed what it needs to know besides its tensors: shapes and dtypes of inputs of the
-    forward, and the params of which lengths are computed.
+    """The step with further arguments for its function: shapes and dtypes of inputs of the forward, and params from
+    which lengths are computed.
     """
     op = step.op
     read = frozenset[str]().union(*(formula.params for formula in computed_in(origin, op)))
@@ -178,8 +178,8 @@ def at_full_length(origin: Origin, op: Op) -> Input | None:
 
 
 def stand_ins(origin: Origin, op: Op) -> list[tuple[str, str]]:
-    """Inputs of the forward, each with an input of an operator of the gradient that has its dtype for sure: no result
-    has that of an input that is absent.
+    """Inputs of the forward, each with an input of `op` that certainly has its dtype. Results whose dtype depends on an
+    optional input do not count.
     """
     names = {tensor.name for tensor in op.inputs}
     types = {t.name: t.type.variable for t in origin.forward.inputs}
@@ -196,11 +196,11 @@ def stand_ins(origin: Origin, op: Op) -> list[tuple[str, str]]:
 
 
 def in_own_dtypes(origin: Origin, op: Op) -> Op:
-    """The operator, with dtypes of its own inputs where those are surely the same as others of the forward.
+    """The operator with dtypes expressed by its own inputs where they certainly equal those of the forward's inputs.
 
-    Of two inputs of its own that are alike, the one of the forward tells the dtype, and the type that they share. What
-    inputs promote to has the dtype of a result, or of its gradient, if that is what they promote to as well. Inputs of
-    a single dtype need no stand-in.
+    Of two own inputs that are alike, the forward's determines the dtype, and the type that they share. A promotion of
+    inputs becomes the dtype of a result, or of its gradient, that is the same promotion. Inputs of a single dtype need
+    no stand-in.
     """
     names, pairs = {tensor.name for tensor in op.inputs}, stand_ins(origin, op)
     alike = {(name if leaf in names else leaf): (leaf if leaf in names else name) for leaf, name in pairs}
@@ -219,7 +219,7 @@ def in_own_dtypes(origin: Origin, op: Op) -> Op:
 
 
 def promotions(origin: Origin, op: Op) -> dict[str, frozenset[str]]:
-    """Inputs of an operator of the gradient that have the dtype to which several inputs of the forward promote."""
+    """Inputs of `op` whose dtype is the promotion of several inputs of the forward, with the names of these."""
     given = {tensor.name for tensor in origin.forward.inputs}
     seeds = dict(origin.seeds)
     found = {}
@@ -232,45 +232,45 @@ def promotions(origin: Origin, op: Op) -> dict[str, frozenset[str]]:
 
 
 def casts_in_own_dtypes(origin: Origin, op: Op) -> Op:
-    """The operator, in which values are cast to dtypes of its own inputs instead of others that surely are the same."""
+    """The operator with casts to dtypes of its own inputs instead of the forward's, where they certainly are equal."""
     names = {tensor.name for tensor in op.inputs}
     return with_casts(op, {leaf: name for leaf, name in stand_ins(origin, op) if leaf not in names})
 
 
 def with_casts(op: Op, alike: Mapping[str, str]) -> Op:
-    """The operator, whose values are cast to the dtypes of some inputs instead of others that are alike."""
+    """The operator with casts to dtypes of the inputs in `alike` replaced by casts to those that they map to."""
     return op.with_nodes(lambda node: cast_as(node, alike))
 
 
 def with_dtypes(op: Op, alike: Mapping[str, str]) -> Op:
-    """The operator, whose dtypes are those of some inputs instead of others that are alike."""
+    """The operator with dtypes of the inputs in `alike` replaced by dtypes of those that they map to."""
     return _with(op, alike.keys(), lambda dtype: _own(dtype, alike))
 
 
 def _with(op: Op, leaves: AbstractSet[str], other: Callable[[Dtype], Dtype]) -> Op:
-    """The operator with other dtypes where some leaves are among what they are the promotion of."""
+    """The operator with `other` applied to dtypes that depend on any of `leaves`."""
     results = (replace(r, node=_typed(r.node, leaves, other), dtype=other(r.dtype)) for r in op.results)
     return replace(op.with_nodes(lambda node: _typed(node, leaves, other)), results=tuple(results))
 
 
 def cast_as(node: Node, alike: Mapping[str, str]) -> Node:
-    """The node, with casts to the dtypes of some inputs instead of others that are alike."""
+    """The node with casts replaced as in `with_casts`."""
     return _typed(node, alike.keys(), lambda dtype: _own(dtype, alike), Cast)
 
 
 def typed_as(node: Node, alike: Mapping[str, str]) -> Node:
-    """The node, with dtypes of some inputs instead of others that are alike."""
+    """The node with dtypes replaced as in `with_dtypes`."""
     return _typed(node, alike.keys(), lambda dtype: _own(dtype, alike))
 
 
 def result_as(result: Result, alike: Mapping[str, str]) -> Result:
-    """The result, with dtypes of some inputs instead of others that are alike."""
+    """The result with dtypes replaced as in `with_dtypes`."""
     node, dtype = typed_as(result.node, alike), _own(result.dtype, alike)
     return result if node is result.node and dtype is result.dtype else replace(result, node=node, dtype=dtype)
 
 
 def _typed(node: Node, leaves: AbstractSet[str], other: Callable[[Dtype], Dtype], kind: type = object) -> Node:
-    """The node, of which those of a kind have other dtypes where some leaves are among what these are made of."""
+    """The node with `other` applied to the dtypes of all subexpressions of a `kind`, if any depends on `leaves`."""
     if leaves.isdisjoint(node.leaves):
         return node
     found = rebuild(node, tuple(_typed(child, leaves, other, kind) for child in children(node)))
@@ -279,7 +279,7 @@ def _typed(node: Node, leaves: AbstractSet[str], other: Callable[[Dtype], Dtype]
 
 
 def _promoted(dtype: Dtype, known: Mapping[str, frozenset[str]]) -> Dtype:
-    """The dtype, with what has the dtype to which others promote in place of these."""
+    """The dtype with the inputs in `known` in place of the inputs that promote to their dtypes."""
     of = dict.fromkeys(dtype.of)
     for name, leaves in known.items():
         if name in of or leaves <= of.keys():

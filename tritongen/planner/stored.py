@@ -1,4 +1,4 @@
-"""Which values of an operator may be stored between its steps, in which dtype, and as which results and inputs."""
+"""Values of an operator that may be stored between its steps: their dtypes, and the results and inputs they become."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from .naming import is_full, may_be_absent
 
 
 def always_stored(op: Op) -> list[str]:
-    """The values that must be stored: those that `take` reads, terms and indices of scatter-adds, and their results,
-    and integers that are taken for the mask of an attention.
+    """The values that must be stored: operands of `take`, operands, indices and results of scatter-adds, and integers
+    that are taken for the mask of an attention.
     """
     integers = integers_taken(op)
     if all(value.node.kinds.isdisjoint((ScatterSum, Take)) for value in op.values):
@@ -36,9 +36,9 @@ def always_stored(op: Op) -> list[str]:
 
 
 def may_be_stored(op: Op, value: Value, runtime_dtypes: bool = False) -> bool:
-    """Whether storing a value makes sense: others use it, its dtype is known, and it is no copy of another, unless of a
-    maximum, which is then no input of those that exponentials are below it in. With `runtime_dtypes`, its dtype may be
-    one that only a call tells.
+    """Whether storing a value makes sense: others use it, its dtype is known, and it is no copy of another, except of a
+    maximum: stored, the copy keeps the maximum from being an input of steps that subtract it in exponentials. With
+    `runtime_dtypes`, its dtype may be a runtime dtype.
     """
     node = value.node
     is_copy = is_full(node) and not may_be_absent(op, node)
@@ -54,9 +54,9 @@ def _used(op: Op) -> frozenset[str]:
 
 @fact
 def stored_dtype(op: Op, value: Value) -> Dtype | None:
-    """The dtype in which a value is stored: that of the computation for row statistics, torch's for others.
+    """The dtype in which a value is stored: the compute dtype for row statistics, torch's for other values.
 
-    A step that reads no tensors, but scalars or positions, does not know that of the computation.
+    The compute dtype is unknown to a step that reads only scalars or positions, no tensors.
     """
     dtype = value.node.dtype
     if dtype.kind == "float" and _is_of_rows(op, value) and value.name not in _multiplied(op):
@@ -73,8 +73,8 @@ def stored_dtype(op: Op, value: Value) -> Dtype | None:
 
 
 def _runtime_dtype(op: Op, value: Value) -> Dtype:
-    """The stored dtype of a value that is known only at run time: what may be a float and is rounded in torch's
-    has that of the computation.
+    """The stored dtype of a value with a runtime dtype: the compute dtype for floats, and for row statistics that may
+    be floats; else its own.
     """
     dtype = value.node.dtype
     is_wide = dtype.kind == "float" or (dtype.kind == "any" and _is_of_rows(op, value))
@@ -82,12 +82,12 @@ def _runtime_dtype(op: Op, value: Value) -> Dtype:
 
 
 def _is_integral(op: Op, name: str) -> bool:
-    """Whether a leaf of dtypes is an input of integers or booleans."""
+    """Whether a leaf of a dtype names an input of integers or booleans."""
     return any(tensor.name == name and {*tensor.type.dtypes} <= {*INTS, *BOOLS} for tensor in op.inputs)
 
 
 def _is_of_rows(op: Op, value: Value) -> bool:
-    """Whether a value is what rows are reduced to, or is made of that and has no more axes, and is no matmul."""
+    """Whether a value is per-row: a reduction, no matmul, or with fewer axes than others or a reduced operand."""
     if isinstance(value.node, Reduce) or is_product(op, value.node):
         return not is_product(op, value.node)
     if len(value.node.axes) < max(len(one.node.axes) for one in op.values):
@@ -103,8 +103,8 @@ def _reductions(op: Op) -> frozenset[str]:
 
 
 def _promoted_dtype(op: Op, dtype: Dtype) -> Dtype:
-    """The dtype that floats promote to: per-row values do not count, nor integers, and of those of one type the first
-    does.
+    """The dtype that floats promote to: integers and per-row values do not count if there are others, and inputs of one
+    type variable count once, as the first.
     """
     types = {tensor.name: tensor.type for tensor in op.inputs}
     integers = {*INTS, *BOOLS, *(name for name, own in types.items() if kind_of(own.dtypes) in ("int", "bool"))}
@@ -118,7 +118,7 @@ def _promoted_dtype(op: Op, dtype: Dtype) -> Dtype:
 
 @fact
 def _multiplied(op: Op) -> frozenset[str]:
-    """The values that are sides of matmuls: they vary along an axis that products with them are summed over."""
+    """The values that are operands of matmuls: they have an axis that the matmul sums over."""
     sums = [value.node for value in op.values if isinstance(value.node, Reduce) and is_product(op, value.node)]
     refs = ((part, node) for node in sums for part in walk(node) if isinstance(part, Ref))
     return frozenset(ref.name for ref, node in refs if {*ref.axes} & {*node.over})
@@ -126,9 +126,9 @@ def _multiplied(op: Op) -> frozenset[str]:
 
 @fact
 def stored_result(op: Op, name: str) -> Result:
-    """A value as the result of a step: a result of the operator where that is the same tensor.
+    """A value as the result of a step: a result of the operator if that is the same tensor.
 
-    Not one that is expanded, nor the gradient by an input that may be left out, without which there is none.
+    A result that is expanded is not, nor the gradient by an optional input, since it is None without the input.
     """
     value = op.value(name)
     optional = {tensor.name for tensor in op.inputs if tensor.default is not None}
@@ -152,12 +152,12 @@ def stored_result(op: Op, name: str) -> Result:
 
 
 def axes_in_order(op: Op, node: Node) -> tuple[str, ...]:
-    """The axes of a value, as an input of which it is made or else a result has them, so that steps read and write both
-    alike.
+    """The axes of a value, in the order of an input that it reads, or else of a result, with the same axes, so that
+    steps access both alike.
 
-    A matmul that has the axes of neither has those of activations and then those of weights, if it is known which
-    side is which. What is made of such a value has its axes in the same order. What is made of inputs that each lack
-    some, element by element, has those of each in its order, so that neighbours stay neighbours.
+    Otherwise a matmul has the axes of its activations and then those of its weights, if these can be distinguished. A
+    value computed from one with the same axes has its order. A value computed elementwise from inputs that each lack
+    axes keeps the order of each input, so that adjacent elements stay adjacent.
     """
     axes = {*node.axes}
     orders = [*(tensor.type.axes for tensor in _made_of(op, node)), *(result.axes for result in op.results)]
@@ -178,7 +178,7 @@ def axes_in_order(op: Op, node: Node) -> tuple[str, ...]:
 
 
 def _as_in(inputs: Sequence[Input], axes: Sequence[str]) -> tuple[str, ...]:
-    """Axes in an order in which each input has its own, as they are given where that leaves it open."""
+    """The axes in an order that is consistent with each input, and otherwise in the given order."""
     left, found = [*axes], []
     while left:
         behind = {b for one in inputs for a, b in combinations(one.type.axes, 2) if a in left}
@@ -188,8 +188,8 @@ def _as_in(inputs: Sequence[Input], axes: Sequence[str]) -> tuple[str, ...]:
 
 
 def _activations_first(op: Op, node: Node, left: Node, right: Node) -> tuple[Node, ...]:
-    """The sides of a matmul, that of activations first: it is made of the first of the inputs, and has the first axis
-    of results that is not of a batch. None where these are not the same.
+    """The operands of a matmul, activations first: the operand that reads earlier inputs, if it also has the results'
+    first axis that is not a batch axis. Empty if they cannot be distinguished.
     """
     first, second = sorted((left, right), key=lambda side: [op.inputs.index(one) for one in _made_of(op, side)])
     both = {*left.axes} & {*right.axes}
@@ -206,13 +206,13 @@ def _made_of(op: Op, node: Node) -> list[Input]:
 
 
 def result_of(value: Value, dtype: Dtype | None = None) -> Result:
-    """A value as a result of a step, for others: in its own dtype or another."""
+    """A value as a result of a step that others read, in its own dtype or the given one."""
     output = Output(value.name, "auto", plain_shape(value.node.axes))
     return Result(output, value.ref, value.node.axes, dtype or value.node.dtype)
 
 
 def reading(op: Op, stored: Iterable[Input]) -> Op:
-    """The operator that reads values of its own as inputs, which other steps have stored by the names of these."""
+    """The operator with the values that other steps have stored under the names in `stored` read as inputs."""
     tensors = {tensor.name: tensor for tensor in stored}
     names = {name: name for name in tensors}
     values = (replace(one, node=as_loads(one.node, names)) for one in op.values if one.name not in names)
@@ -223,7 +223,7 @@ def reading(op: Op, stored: Iterable[Input]) -> Op:
 
 @fact
 def as_input(op: Op, stored: Result) -> Input:
-    """What is stored, as the steps after it read it."""
+    """A stored result as an input of later steps."""
     return Input(stored.output.name, _type_of(op, stored), vanishes=stored.vanishes)
 
 

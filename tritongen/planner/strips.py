@@ -1,7 +1,7 @@
 """Two-stage reductions of a matmul's result: strips of its tiles in the epilogue, then the partial results.
 
-If nothing else reads the result, it is not stored; if something does, one read is saved. The partial results are small,
-have the dtype of the computation, and are reduced in a fixed order.
+If nothing else reads the result, it is not stored; otherwise one read is saved. The partial results are small, have the
+dtype of the computation, and are reduced in a fixed order.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ KINDS = ("sum", "mean", "max", "min", "var")
 
 
 def by_strips(op: Op) -> Iterator[Op]:
-    """The operator with such reductions in two: all of them, and those over rows or over columns alone.
+    """Variants of the operator with such reductions split in two: all of them, and those over rows or columns only.
 
-    What params decide stays as it is: not all of what such steps are passed would tell how many strips there are.
+    Reductions that params decide about stay, because not all arguments of their steps determine the number of strips.
     """
     paths = Choices(op).paths
     always = [value for value in op.values if paths.get(value.name, ALWAYS) == ALWAYS]
@@ -39,24 +39,24 @@ def by_strips(op: Op) -> Iterator[Op]:
 
 
 def reduced_by_strips(op: Op) -> list[str]:
-    """The values that have a value for each strip: they are stored, since no step has both stages of a reduction."""
+    """The tile-wise partial reductions: they are stored, since no step has both stages of a reduction."""
     return [value.name for value in op.values if isinstance(value.node, Reduce) and value.node.strips]
 
 
 def merged_strips(op: Op) -> dict[str, tuple[str, ...]]:
-    """The axes of the values that are reduced of what strips gave."""
+    """The values that reduce tile-wise partial results, with their axes."""
     axes = {strips.axis for strips in op.strips}
     nodes = {value.name: value.node for value in op.values}
     return {name: node.axes for name, node in nodes.items() if isinstance(node, Reduce) and {*node.over} <= axes}
 
 
 def spreads(merged: Collection[tuple[str, ...]], results: Iterable[Result]) -> bool:
-    """Whether what strips gave would be reduced for each element of something that has more axes."""
+    """Whether partial results would be reduced again for each element of a result that has more axes."""
     return any(not {*result.axes} <= {*axes} for axes in merged for result in results)
 
 
 def made_for(op: Op, name: str) -> set[str]:
-    """The values from matmuls to what one reduces by strips: the step that has the matmuls computes all of them."""
+    """The values from matmuls up to the operand of a tile-wise reduction, all computed by the step of the matmuls."""
     found: set[str] = set()
     left = [*references(op.value(name).node)]
     while left:
@@ -68,7 +68,7 @@ def made_for(op: Op, name: str) -> set[str]:
 
 
 def _over_side(op: Op, value: Value) -> tuple[str, ...]:
-    """The axes that a value reduces something made of matmuls over, where those are all of its rows or columns."""
+    """The axes over which a value reduces a matmul's result, if they are all of its rows or columns; else none."""
     node = value.node
     if not isinstance(node, Reduce) or node.kind not in KINDS or node.dtype.kind != "float" or is_product(op, node):
         return ()
@@ -82,14 +82,14 @@ def _over_side(op: Op, value: Value) -> tuple[str, ...]:
 
 
 def _summed(op: Op, value: Value) -> Node:
-    """What is reduced; of a sum of exponentials below the largest, what that is the largest of."""
+    """The operand of a reduction; for a sum of exp(x - max(x)), the operand of the maximum."""
     node = exp_pairs(op).get(value.name, value).node
     assert isinstance(node, Reduce)
     return node.arg
 
 
 def _products(op: Op, node: Node) -> list[str] | None:
-    """The matmuls that a node is made of, element by element; None where that needs other reductions."""
+    """The matmuls from which a node is computed elementwise; None if it gathers or needs other reductions."""
     if node.gathers:
         return None
     found: list[str] = []
@@ -112,7 +112,7 @@ def _products_of(op: Op, name: str) -> list[str] | None:
 
 
 def _sides(op: Op, product: str) -> tuple[set[str], set[str]]:
-    """The free axes of the two sides of a matmul."""
+    """The free axes of the two operands of a matmul."""
     node = op.value(product).node
     sides = sides_of(op, node)
     assert isinstance(node, Reduce)
@@ -131,18 +131,18 @@ class _Splitter:
         self.strips: dict[tuple[str, ...], Strips] = {}
 
     def reduced(self, names: set[str]) -> Op:
-        """The operator with some of its values reduced in two."""
+        """The operator with the reductions in `names` split in two."""
         for value in self.op.values:
             if value.name in names:
                 node = self.merged(value)
                 value = replace(value, node=node, source=value.source and spelled(node))
             self.values.append(value)
         strips = tuple(self.strips.values())
-        axes = (*self.op.axes, *(one.axis for one in strips))  # Last: what is reduced next lies together.
+        axes = (*self.op.axes, *(one.axis for one in strips))  # Last, so that the second stage reads adjacent elements.
         return replace(self.op, values=tuple(self.values), axes=axes, strips=strips)
 
     def merged(self, value: Value) -> Node:
-        """What a value is made of, of what strips gave."""
+        """The second stage of a reduction: its value computed from tile-wise partial results."""
         node, name = value.node, value.name
         assert isinstance(node, Reduce)
         arg, length = _summed(self.op, value), Size(node.over)
@@ -167,7 +167,7 @@ class _Splitter:
         return self.over_strips(self.by_strips(node.kind, arg, node, name), node, node.kind)
 
     def total(self, node: Reduce, name: str) -> Ref:
-        """The sum of what has a mean or a variance."""
+        """The sum of a mean's or variance's operand, in two stages."""
         return self.named(f"{name}_sum", self.over_strips(self.by_strips("sum", node.arg, node, name), node))
 
     def by_strips(self, kind: str, arg: Node, node: Reduce, name: str) -> Ref:
@@ -180,7 +180,7 @@ class _Splitter:
         return Reduce(kind, arg, (self.along(node).axis,), node.axes, node.dtype)
 
     def named(self, name: str, node: Reduce) -> Ref:
-        """A reduction under a name, the first that it got."""
+        """A reference to a reduction, which gets a name at its first use."""
         if node not in self.known:
             self.known[node] = Ref(fresh(name, self.taken), node.axes, node.dtype)
             self.values.append(Value(self.known[node].name, node, ""))
@@ -195,14 +195,14 @@ class _Splitter:
         return self.strips[node.over]
 
     def last_free(self, node: Reduce) -> str:
-        """The last axis of what is reduced, as the operator returns it or goes through it."""
+        """The last axis of the operand of a reduction, in the order of a result with these axes, or of the operator."""
         axes = {*node.axes, *node.over}
         orders = [result.axes for result in self.op.results if set(result.axes) == axes]
         order = orders[0] if orders else self.op.axes
         return [axis for axis in order if axis in axes][-1]
 
     def count(self, node: Reduce) -> Node:
-        """How many elements each strip has."""
+        """The number of elements in each strip; the last one may be shorter."""
         strips = self.along(node)
         first = applied("mul", Index(strips.axis, (strips.axis,)), _number(strips.width))
         return applied("minimum", applied("sub", Size(node.over), first), _number(strips.width))

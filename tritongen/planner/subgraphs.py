@@ -27,14 +27,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Subgraph:
-    """The step of some results if a family takes them, and its time."""
+    """The step that computes a subgraph, None if no family takes it, and its time."""
 
     step: Step | None
     time: float
 
     @cached_property
     def calls(self) -> int:
-        """The calls that passes over long rows repeat; those in the epilogue of a matmul are computed once."""
+        """The number of calls that passes over long rows repeat; 0 without reductions, as calls then run once."""
         if self.step is None:
             return 0
         op = self.step.op
@@ -46,27 +46,27 @@ UNCLAIMED = Subgraph(None, math.inf)
 
 
 class TakeAlone(Protocol):
-    """Finds the family that takes an operator; APART for math that none does."""
+    """Finds the family that takes an operator; returns `UNCLAIMED` for math that none takes."""
 
     def __call__(self, op: Op) -> Subgraph: ...
 
     @property
     def is_ours(self) -> bool:
-        """Whether all families are of this package, of which it is known what no kernel computes together."""
+        """Whether all families are of this package, for which `Beside` knows subgraphs that no kernel computes."""
         ...
 
     @property
     def near(self) -> frozenset[str]:
-        """What the steps of a similar operator store, which these are likely to store, too."""
+        """The values that the steps of a similar operator store; these steps are likely to store them, too."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class MadeOf:
-    """What some results are made of: the `bits` of values that their step reads, and of those that it computes.
+    """The subgraph of some results: the `bits` of the values that its step reads, and those of the `computed` ones.
 
-    In its `space`, bits as well, the step goes through all axes of what it computes, which reads the inputs `loads`. It
-    is so wherever of those in the `mask` just what it reads is stored.
+    `space` has the bits of all axes that the step iterates over, `loads` of the inputs that it reads. The subgraph is
+    valid for all cuts in which, of the values in `mask`, exactly those that it reads are stored.
     """
 
     computed: int
@@ -78,7 +78,7 @@ class MadeOf:
 
 
 class Stored(dict[str, Result]):
-    """Values that are stored, as results of steps, and a bit for each. They do not change."""
+    """The stored values as results of steps, by name, and a set of `bits`. Immutable."""
 
     def __init__(self, results: Mapping[str, Result], bits: Mapping[str, int]) -> None:
         super().__init__(results)
@@ -88,8 +88,8 @@ class Stored(dict[str, Result]):
 class Subgraphs:
     """The subgraphs of an operator, each with its step and its time, cached since several cuts share them.
 
-    With `exact_ties`, steps of a largest or smallest that a gradient looks for compute it of values that are not
-    rounded, even where others have stored these.
+    With `exact_ties`, steps that compute a max or min whose elements a gradient looks for, or look for them, do not
+    read operands that others have stored rounded, but compute these themselves.
     """
 
     def __init__(self, op: Op, take: TakeAlone, exact_ties: bool = False) -> None:
@@ -111,34 +111,34 @@ class Subgraphs:
         self.saved = {name for name in saved & reductions.keys() if not is_product(op, reductions[name])}
         self.alike = saved | _stored_alike(op)
         self.compared = _compared_with_saved(op)
-        self.enclosing: dict[frozenset[str], Op] = {}  # by the inputs that subgraphs have to do with
+        self.enclosing: dict[frozenset[str], Op] = {}  # by the inputs that matter to subgraphs
         self.typing = _typing(op)
         self.inputs = {value.name: value.node.leaves | value.node.reads for value in op.values}
         strips = {strips.axis for strips in op.strips}
         self.axis_bits = {axis: 0 if axis in strips else 1 << place for place, axis in enumerate(op.axes)}
         self.axes = [self.space_of(_axes(value)) for value in op.values]
         self.results: dict[str, Result] = {}
-        self.stored_bits: dict[int, int] = {}  # by the ids of these
+        self.stored_bits: dict[int, int] = {}  # by the ids of the results
         self.names = [value.name for value in op.values]
         self.bits = {name: 1 << place for place, name in enumerate(self.names)}
         self.below = [self.bits_of(self.refs[one]) for one in self.names]
-        # The bits of each value and of all that it is made of, of the axes of these, and of inputs that they read.
+        # For each value together with all that it depends on: their bits, those of their axes, and of inputs they read.
         self.every = self.with_below([*self.bits.values()])
         self.spaces, self.every_load = self.with_below(self.axes), self.with_below(self.loads)
-        # By the ids of results: what they are made of, the bits of their own values, and of those that they may read.
+        # By the ids of results: their subgraphs, the bits of their own values, and of the values that they may read.
         self.found: dict[tuple[int, ...], tuple[list[MadeOf], int, int]] = {}
-        self.before: dict[int, MadeOf] = {}  # the same of single results, in the cut that is changed
+        self.before: dict[int, MadeOf] = {}  # subgraphs of single results, in the cut that is being changed
         self.subgraphs: dict[tuple[tuple[int, ...], int], Subgraph] = {}  # by the ids of results
 
     def with_below(self, bits: Sequence[int]) -> list[int]:
-        """The bits of each value, with those of all that it is made of."""
+        """The `bits` of each value, combined with the bits of all values that it depends on."""
         found: list[int] = []
         for own, below in zip(bits, self.below, strict=True):
             found.append(functools.reduce(or_, (one for place, one in enumerate(found) if below >> place & 1), own))
         return found
 
     def storing(self, names: Iterable[str]) -> Stored:
-        """Values as results of steps."""
+        """The values in `names` as results of steps."""
         known = self.results
         return Stored({name: known[name] if name in known else self.stored(name) for name in names}, self.bits)
 
@@ -150,19 +150,19 @@ class Subgraphs:
         return self.results[name]
 
     def needed(self, target: Result, stored: Stored) -> tuple[Path, ...]:
-        """The paths on which something is made of what is stored."""
+        """The paths on which a stored value is needed; results that are not stored are always computed."""
         name = self.value_of(target)
         return self.paths[name] if name in stored and name in self.paths else ALWAYS
 
     def value_of(self, target: Result) -> str:
-        """The value that a target is: an output is the one of its name, what is stored refers to one."""
+        """The name of a target's value: the name of an output, or of the value that a stored result refers to."""
         if target.output.name in self.outputs:
             return target.output.name
         assert isinstance(target.node, Ref)
         return target.node.name
 
     def each_made_of(self, targets: Iterable[Result], stored: Stored) -> list[MadeOf]:
-        """What each of some results is made of: mostly what it was made of in the cut that is changed."""
+        """The subgraph of each target, mostly the same as in the cut that is being changed."""
         found, bits = [], stored.bits
         for target in targets:
             made_of = self.before.get(id(target))
@@ -172,14 +172,14 @@ class Subgraphs:
         return found
 
     def made_of(self, targets: tuple[Result, ...], stored: Stored) -> MadeOf:
-        """What some results are made of where some values are stored by other steps."""
+        """The subgraph of the targets, if the values in `stored` are stored by other steps."""
         key, bits = tuple(map(id, targets)), stored.bits
         if key not in self.found:
             self.found[key] = [], self.bits_of(self.roots(targets)), self.bits_of(self.readable(targets))
         known, roots, readable = self.found[key]
         for place, made_of in enumerate(known):
             if bits & made_of.mask == made_of.bits:
-                if place > 1:  # Cuts that are tried one after another differ from one by a value each.
+                if place > 1:  # Cuts tried in sequence are variants of one cut: keep recent subgraphs at the front.
                     known.insert(0, known.pop(place))
                 return made_of
         space = self.space_of(axis for target in targets for axis in target.axes)
@@ -190,7 +190,7 @@ class Subgraphs:
         return sum(self.bits[name] for name in names if name in self.bits)
 
     def found_for(self, left: int, space: int, may_read: int, readable: int) -> MadeOf:
-        """What values of some bits are made of that may read others, which are stored."""
+        """The subgraph of the values `left`, which may read the stored values `may_read`, all of these as bits."""
         reads, computed, read, loads = list[str](), 0, 0, 0
         while left:  # Values refer to those before them.
             place = left.bit_length() - 1
@@ -212,15 +212,15 @@ class Subgraphs:
         return MadeOf(computed, tuple(reversed(reads)), read, (read | computed) & readable, space, loads)
 
     def in_order(self, made_of: MadeOf) -> list[str]:
-        """The names of what a step computes."""
+        """The names of the values that a step computes, in the operator's order."""
         return [name for name, bit in self.bits.items() if made_of.computed & bit]
 
     def space_of(self, axes: Iterable[str]) -> int:
-        """Axes as a set of bits, but for those of strips."""
+        """Axes as bits, except axes of strips."""
         return functools.reduce(or_, (self.axis_bits[axis] for axis in axes), 0)
 
     def readable(self, targets: tuple[Result, ...]) -> set[str]:
-        """What some results may read where other steps have stored it."""
+        """The values that the targets may read if other steps have stored them."""
         own = {self.value_of(target) for target in targets}
         unread = {name for target in own & self.sources.keys() for name in self.sources[target]}
         found = reached(self.refs, self.roots(targets), ()) - own - unread
@@ -229,20 +229,20 @@ class Subgraphs:
         return found
 
     def is_rounded_elsewhere(self, name: str) -> bool:
-        """Whether other steps may store a value rounded where a step that computes it itself does not round it."""
+        """Whether other steps may store a value rounded, though a step that computes it itself does not round it."""
         is_stored = name not in self.alike and may_be_stored(self.op, self.op.value(name))
         return is_stored and is_rounded(self.stored(name))
 
     @cached_property
     def ties(self) -> set[str]:
-        """The largest and smallest that a gradient looks for, or values that look for their elements."""
+        """The saved max and min reductions, and the values of a gradient that look for their elements."""
         return {name for name in self.saved if is_extremum(self.op.value(name).node)} | {*self.compared}
 
     def roots(self, targets: Iterable[Result]) -> set[str]:
         return {name for target in targets for name in (target.output.name, *references(target.node))}
 
     def part(self, targets: tuple[Result, ...], stored: Stored) -> Subgraph:
-        """The operator of some results, which reads what other steps have stored."""
+        """The subgraph that computes the targets from values that other steps have stored."""
         if len(targets) > 1 and not self.have_one_space(targets, stored):
             return UNCLAIMED
         made_of = self.made_of(targets, stored)
@@ -252,7 +252,7 @@ class Subgraphs:
         return self.subgraphs[key]
 
     def have_one_space(self, targets: tuple[Result, ...], stored: Stored) -> bool:
-        """Whether one kernel may compute some results: it goes through the axes of one of them."""
+        """Whether one kernel may compute the targets: one of them has all axes that the kernel iterates over."""
         spaces = [made_of.space for made_of in self.each_made_of(targets, stored)]
         return functools.reduce(or_, spaces) in spaces
 
@@ -276,8 +276,8 @@ class Subgraphs:
         return part_of(self.enclosing_of(values, leaves), values, own, targets, reads)
 
     def enclosing_of(self, values: Iterable[Value], leaves: Iterable[str]) -> Op:
-        """The operator of a subgraph without values and results, and without inputs that do not matter to it: plans of
-        a gradient that differ in what they save have most subgraphs in common.
+        """The operator without values, results, and inputs that do not matter to the subgraph, so that it is cached:
+        plans of a gradient that differ in their saved values have most subgraphs in common.
         """
         names = self.typing.union(leaves, *(self.inputs[value.name] for value in values))
         if names not in self.enclosing:
@@ -286,18 +286,18 @@ class Subgraphs:
         return self.enclosing[names]
 
     def separates_ties(self, computed: AbstractSet[str], own: AbstractSet[str]) -> bool:
-        """Whether a largest or smallest is of what a step computes itself and another step saves for the gradient.
+        """Whether a step computes a max or min from a reduction that it recomputes, while another step saves it.
 
-        Where the gradient looks for the elements that it is, it has to find bitwise equal values, and
-        reductions in another order give others.
+        A gradient that looks for the elements of the max has to find bitwise equal values, which reductions in another
+        order do not give.
         """
         others = self.saved & computed - own
         extrema = {name for name in computed if others and is_extremum(self.op.value(name).node)}
         return bool(others & reached(self.refs, extrema, set()))
 
     def rounds_ties(self, computed: AbstractSet[str], reads: Mapping[str, Result]) -> bool:
-        """Whether a step of the forward computes a largest or smallest, or one of the gradient looks for its elements,
-        among values that another step has stored rounded, where the other of the two does not round them.
+        """Whether a step computes a saved max or min, or a step of the gradient looks for its elements, among values
+        that another step has stored rounded, although the counterpart does not round them.
         """
         rounded = {name for name, one in reads.items() if is_rounded(one)}
         extrema = {name for name in computed & self.saved if is_extremum(self.op.value(name).node)}
@@ -305,8 +305,8 @@ class Subgraphs:
         return bool((rounded - self.alike) & reached(self.refs, extrema | compared, reads.keys()))
 
     def without_rounded_ties(self, names: Sequence[str]) -> list[str]:
-        """Values to store, but for those that a largest or smallest would find rounded that is computed or looked for
-        among values that are not.
+        """The names without values that would be stored rounded and that a saved max or min, or the comparison with it,
+        would read.
         """
         rounded = {name for name in names if is_rounded(self.stored(name))} - self.alike
         extrema = {name for name in self.saved if is_extremum(self.op.value(name).node)}
@@ -320,7 +320,7 @@ class Subgraphs:
         return not all(others.isdisjoint(value.node.casts) for value in op.values)
 
     def taken(self, op: Op) -> Subgraph:
-        """The part, whose only result is made wherever its step is called."""
+        """Offer an operator to the families; a single result is computed unconditionally when its step is called."""
         if self.casts_to_others(op):
             return UNCLAIMED
         if len(op.results) == 1 and (op.results[0].when or op.results[0].paths != ALWAYS):
@@ -329,7 +329,7 @@ class Subgraphs:
 
 
 def _stored_alike(op: Op) -> set[str]:
-    """What the gradient reads as steps of the forward store it, or stores as they do."""
+    """The values that the gradient reads as the forward's steps store them, or stores in the same way."""
     products = {value.name for value in op.values if is_product(op, value.node)}
     of_matmuls = {one.output.name for one in op.results if comes_of_matmuls(op, one.output.name)}
     scans = {value.name for value in op.values if isinstance(value.node, Scan)}
@@ -337,7 +337,7 @@ def _stored_alike(op: Op) -> set[str]:
 
 
 def _typing(op: Op) -> frozenset[str]:
-    """The inputs by which the dtypes of others may be known, and the device."""
+    """The inputs that may determine the device and the dtypes of others."""
     required = [tensor for tensor in op.inputs if tensor.default is None]
     floats = [tensor for tensor in required if {*tensor.type.dtypes} & {*FLOATS}]
     shared = [tensor for tensor in op.inputs if tensor.type.variable]
@@ -350,12 +350,12 @@ def _axes(value: Value) -> frozenset[str]:
 
 
 def is_rounded(stored: Result) -> bool:
-    """Whether a value is stored in another dtype than that of the computation."""
+    """Whether a float value is stored in a dtype other than the compute dtype."""
     return stored.dtype.kind == "float" and stored.dtype.rule != "compute"
 
 
 def _compared_with_saved(op: Op) -> dict[str, set[str]]:
-    """The values of a gradient that are compared with saved ones, to find the elements of a largest."""
+    """The values that compare others with saved ones to find the elements of a max, with the values compared."""
     saved = {tensor.name for tensor in op.inputs if tensor.type.dtypes == COMPUTED}
     found: dict[str, set[str]] = {}
     for value in op.values:

@@ -1,1 +1,1 @@
-"""What the steps of an operator cost: bytes, operations, and the time at the roofline of a device."""
+"""The costs of the steps of an operator: bytes, operations, and the time at the roofline of a device."""

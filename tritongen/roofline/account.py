@@ -1,4 +1,4 @@
-"""Spec -> what its steps cost, forward and backward."""
+"""Spec -> the costs of its steps, forward and backward."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from .sizes import lengths_of
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """What an operator costs: its steps, numbered from the first of the forward to the last of the backward.
+    """The costs of an operator: its steps, numbered from the first of the forward to the last of the backward.
 
-    Where the forward writes the gradient, `in_forward`, the steps of the backward begin with another forward,
-    which autograd runs instead. `without_kernel` are gradients that are no more than an expression of the host.
-    `stored` are scores of attention that the steps of a pass store, by its name. `warnings` are of costs that the math
-    does not show.
+    If the forward writes the gradient (`in_forward`), the steps of the backward begin with another forward, which
+    autograd runs instead. `without_kernel` are gradients that the host computes without a kernel, as expressions.
+    `stored` are attention scores that steps store, by name of the pass. `warnings` report costs that the math does not
+    show.
     """
 
     name: str
@@ -47,7 +47,7 @@ class Account:
 
 
 def account_of(spec: Spec, given: Mapping[str, int], device: Device) -> Account:
-    """What a spec costs where axes have given lengths. Raises `Mistakes` for what is wrong with its math."""
+    """The costs of a spec at the given lengths. Raises `Mistakes` for errors in its math."""
     made = made_of(spec)
     with in_spec_names():
         view, account = made.module.view, _costs_of(made, given, device)
@@ -58,7 +58,7 @@ def account_of(spec: Spec, given: Mapping[str, int], device: Device) -> Account:
 
 
 def _in_spec_names(value: Any) -> Any:
-    """A value with all names in its texts as they are in the spec; steps keep theirs."""
+    """The value with all names in its texts as they are in the spec; `Step` objects stay unchanged."""
     match value:
         case str():
             return shown(value)
@@ -73,8 +73,8 @@ def _in_spec_names(value: Any) -> Any:
 
 
 def warnings_of(spec: Spec) -> tuple[Mistake, ...]:
-    """Costs that the math of a spec does not show, on an H100 at the lengths that it tells, and what its schedule lists
-    in vain.
+    """Warnings of costs that the math of a spec does not show, on an H100 at the spec's own lengths, and of entries of
+    its schedule without effect.
     """
     made = made_of(spec)
     with in_spec_names():
@@ -82,7 +82,7 @@ def warnings_of(spec: Spec) -> tuple[Mistake, ...]:
 
 
 def _costs_of(made: Made, given: Mapping[str, int], device: Device) -> Account:
-    """The account, but for what functions are called."""
+    """The account, without the names of functions."""
     spec, forward, backward = made.spec, made.forward, made.backward
     usual = forward.family.benchmark(spec, forward.program).typical
     asked = {axis: given[name] for axis in forward.op.axes if (name := shown(axis)) in given}
@@ -117,7 +117,7 @@ def _costs_of(made: Made, given: Mapping[str, int], device: Device) -> Account:
 
 
 def _with_uses(costs: Sequence[StepCost]) -> Iterator[StepCost]:
-    """Steps whose results say which steps read them."""
+    """The steps, with `uses` of their results filled in: the steps that read them."""
     uses: dict[tuple[str, int], list[int]] = {}
     for cost in costs:
         for tensor in cost.reads:
@@ -128,7 +128,7 @@ def _with_uses(costs: Sequence[StepCost]) -> Iterator[StepCost]:
 
 
 def _named(cost: StepCost, views: Mapping[str, Any]) -> StepCost:
-    """A step with its function, and what that chooses from; without one it is a view, which moves nothing."""
+    """The step with the name of its function, its math and its kernels; a view has no function and moves nothing."""
     if renamed(cost.step.op) and cost.step.op.name not in views:
         reads, writes = (tuple(replace(one, bytes=0) for one in tensors) for tensors in (cost.reads, cost.writes))
         math = tuple(f"{value.name} = {spelled(value.node)}" for value in cost.step.op.values)
@@ -144,7 +144,7 @@ def _named(cost: StepCost, views: Mapping[str, Any]) -> StepCost:
 
 
 def _by_name(views: Iterable[Mapping[str, Any]]) -> dict[str, Mapping[str, Any]]:
-    """The functions of steps, and of those that they are made of, by the names of these."""
+    """The views of functions by name, including those of inner steps."""
     found: dict[str, Mapping[str, Any]] = {}
     for view in views:
         found |= {**_by_name(view["steps"]), view["name"]: view}

@@ -12,7 +12,7 @@ def bytes_of(number: int) -> str:
 
 
 def scaled(number: int) -> str:
-    """A number with three digits and the prefix of its unit: 33.6 M, 12 k, 7."""
+    """An integer with three digits and a unit prefix: 33.6 M, 12 k, 7."""
     value, place = float(number), 0
     while value >= 999.5 and place + 1 < len(UNITS):
         value, place = value / 1000, place + 1
@@ -25,7 +25,7 @@ def time_of(seconds: float) -> str:
 
 
 def lengths_text(lengths: Iterable[tuple[str, int]]) -> str:
-    """The lengths of axes, those of one length together: M = N = 4,096, K = 64."""
+    """The lengths of axes, equal ones grouped: M = N = 4,096, K = 64."""
     by_length: dict[int, list[str]] = {}
     for axis, length in lengths:
         by_length.setdefault(length, []).append(axis)

@@ -1,4 +1,4 @@
-"""The steps of an operator -> the bytes and operations of each, and how long it takes at least."""
+"""The steps of an operator -> the bytes, operations and least time of each."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from .sizes import dtypes_of, itemsize, resolved
 
 @dataclass(frozen=True, slots=True)
 class Tensor:
-    """A tensor that a step reads or writes, and how many bytes that moves.
+    """A tensor that a step reads or writes, and the number of bytes moved.
 
     `source` is the step that stores it, 0 for an argument; `uses` are the steps that read it.
     """
@@ -36,11 +36,11 @@ class Tensor:
 
 @dataclass(frozen=True, slots=True)
 class StepCost:
-    """A step, the function that computes it, its math, and what it costs.
+    """A step, the function that computes it, its math, and its costs.
 
-    `recomputes` are lines that an earlier step has computed and not stored. `kernels` are those that its function
-    chooses from, each with what it is for. `flops` are those of matmuls, and `operations` those of other math where
-    that takes longer than memory does, 0 elsewhere. `seconds` are at the roofline, and no less than a launch.
+    `recomputes` are values that an earlier step has computed, too, and that this one does not read. `kernels` are the
+    kernels that its function chooses from, each with its purpose. `flops` count matmuls; `operations` count other math
+    if that takes longer than memory does, else they are 0. `seconds` are at the roofline, and at least a launch.
     """
 
     step: Step
@@ -63,7 +63,7 @@ class StepCost:
 
 @dataclass(frozen=True, slots=True)
 class Product:
-    """A matmul: the value that it gives, the dtype in which it multiplies, and what that dtype is the promotion of."""
+    """A matmul: its value, the dtype in which it multiplies, and the leaves `of` that promote to this dtype."""
 
     value: Value
     of: tuple[str, ...]
@@ -72,7 +72,7 @@ class Product:
 
 
 class Counted:
-    """Counts steps one after another, and knows what those before have stored."""
+    """Counts the costs of steps in their order, and records the tensors that earlier steps have stored."""
 
     def __init__(self, op: Op, lengths: dict[str, int], device: Device) -> None:
         self.lengths, self.device = lengths, device
@@ -82,14 +82,14 @@ class Counted:
         self.count = 0
 
     def differentiate(self, backward: Backward) -> None:
-        """The dtypes of what the steps of the backward are given, besides what the forward saves."""
+        """Record the dtypes of arguments of the backward that the forward does not save: seeds, converted tensors."""
         for result, seed in backward.gradient.seeds:
             self.dtypes[seed] = self.dtypes[result]
         for name, (_, dtype) in backward.plan.converted.items():
             self.dtypes[name] = resolved(dtype, self.dtypes)
 
     def steps(self, step: Step, saved: frozenset[str] = frozenset()) -> list[StepCost]:
-        """The cost of a step, or of those that it is made of, of whose results the forward saves some."""
+        """The cost of a step, or of each of its inner steps; `saved` are the results that the forward saves."""
         inner = step.family.steps(step.program)
         if inner:
             return [cost for one in inner for cost in self.steps(one, saved)]
@@ -108,18 +108,18 @@ class Counted:
         return [StepCost(step, self.count, title, reads, writes, recomputes, *costs)]
 
     def costs(self, step: Step, moved: int) -> tuple[int, int, float]:
-        """The operations of matmuls, those of other math if memory does not take longer, and seconds."""
+        """The operations of matmuls, the operations of other math if memory does not take longer, and seconds."""
         products = self.products(step)
         flops = sum(one.flops for one in products)
         multiplying = sum(one.flops / self.device.peak(one.dtype, step.op.precision) for one in products)
         operations = 0 if flops else sum(map(self.elements, computed(step.op, reducing_rows(step))))
-        computing = 2 * operations / self.device.flops["float32"]  # An FMA counts twice there.
+        computing = 2 * operations / self.device.flops["float32"]  # Peak rates count an FMA twice.
         moving = moved / self.device.bandwidth
         seconds = max(LAUNCH, moving, multiplying, computing)
         return flops, operations if computing > moving else 0, seconds
 
     def read(self, tensor: Input, op: Op) -> Tensor:
-        """An input, of which `take` reads no more than it has positions for."""
+        """An input as a tensor that is read; a `take` reads at most one element per position."""
         dtype = self.dtypes.get(tensor.name) or tensor.type.dtypes[0]
         elements = self.elements(tensor.type.axes)
         if loads := gathered(op).get(tensor.name):
@@ -145,7 +145,7 @@ class Counted:
         return found
 
     def multiplied(self, step: Step, node: Reduce) -> Dtype:
-        """The dtype in which kernels multiply the two sides of a sum of products."""
+        """The dtype in which kernels multiply the two operands of a matmul."""
         op = step.op
         if stream := step.family.stream(step.program):
             return Dtype("float", promoted(op, stream) or (multiplied_as(op, stream) or stream.matrices[0].name,))

@@ -1,4 +1,4 @@
-"""An account -> what `tritongen plan --format json` prints of it."""
+"""An account -> the data that `tritongen plan --format json` prints."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .count import StepCost, Tensor
 
 
 def as_data(account: Account) -> dict[str, Any]:
-    """Bytes, operations and seconds as plain numbers; axes in their order, so that equal specs give equal text."""
+    """The account as JSON data, without units; axes keep their order, so that equal specs give equal text."""
     return {
         "name": account.name,
         "summary": account.summary,

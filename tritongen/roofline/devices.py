@@ -1,4 +1,4 @@
-"""Peak rates of devices: memory bandwidth, and dense matmul operations; by data sheets, or as somebody gives them."""
+"""Peak rates of devices, memory bandwidth and dense matmul operations: from data sheets, or given by the user."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ LAUNCH = 2e-6  # seconds that a kernel takes at least, from its launch to the ne
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """`flops` are operations a second by what is multiplied; "tf32" is float32 that is rounded first."""
+    """`flops` are operations per second by dtype of the operands; "tf32" is float32 that is rounded first."""
 
     name: str
     bandwidth: int
     flops: Mapping[str, int]
 
     def peak(self, dtype: str, precision: str) -> float:
-        """Operations a second of matmuls of a dtype, of float32 in a precision of the spec."""
+        """Operations per second of matmuls of a dtype; for float32, in the `precision` of the spec."""
         if dtype == "float32" and precision != "ieee":
             kind, _, pairs = precision.partition("x")
             return self.flops["bfloat16" if kind == "bf16" else kind] / int(pairs or 1)
@@ -44,7 +44,7 @@ DEVICES = {
     "a100": Device("A100 SXM 80GB", 2039 * GIGA, _flops(312, 624, 312, 156, 19.5, 19.5)),
 }
 
-# Of the rate of half precision, where it alone is given.
+# Relative to the rate of half precision, if only that is given.
 _RELATIVE_RATES = {
     "float8": 2,
     "int8": 2,
@@ -60,7 +60,7 @@ EXAMPLE = "3.3TB/s,990TFLOP/s"
 
 
 class BadDevice(BadOption):
-    """A device that nobody knows."""
+    """An unknown device, or rates that cannot be parsed."""
 
     option = "--device"
 
@@ -87,7 +87,7 @@ def device_of(text: str) -> Device:
 
 
 def _rate(text: str) -> tuple[str, int]:
-    """What a rate is of, "bytes" or a dtype, and how many a second."""
+    """The key of a rate, "bytes" or a dtype, and the rate per second."""
     found = _RATE.fullmatch(text)
     if found is None:
         raise BadDevice(f"{text!r} is no rate such as 3.3TB/s, 990TFLOP/s or float32=67TFLOP/s")

@@ -16,13 +16,13 @@ from .amounts import bytes_of, lengths_text, scaled, time_of
 from .count import Counted, Product, StepCost
 from .devices import LAUNCH
 
-FAR = 8  # times as long as memory takes: from there on, other operations of a step are reported
-PART = 8  # of the bytes of a step: from one in so many on, bytes that int32 saves are reported
+FAR = 8  # other operations of a step are reported if they take `FAR` times as long as memory
+PART = 8  # bytes that int32 saves are reported if they are at least 1 / `PART` of the bytes of a step
 Positioned = Load | Take
 
 
 def hidden_costs(spec: Spec, op: Op, counted: Counted, steps: Sequence[StepCost]) -> list[Mistake]:
-    """What steps cost that the math does not show, once for each line and kind of cost."""
+    """Warnings of costs that the math does not show, one for each line and kind of cost."""
     found = [one for step in steps for one in _of_other_math(step, counted)]
     found += _in_float32(steps, counted)
     found += _stored(op, counted, steps) if spec.schedule.fuse else ()
@@ -34,7 +34,7 @@ def hidden_costs(spec: Spec, op: Op, counted: Counted, steps: Sequence[StepCost]
 
 
 def _placed(warning: Mistake, spec: Spec) -> Mistake:
-    """A warning at its line, also of a part of that; of a gradient, which has none, where it is asked for."""
+    """The warning at its line, also if it is of a subexpression; one of a gradient is placed at [grad] wrt."""
     table, name = map(shown, warning.key)
     if table != "compute":
         return warning
@@ -46,7 +46,7 @@ def _placed(warning: Mistake, spec: Spec) -> Mistake:
 
 
 def _of_other_math(step: StepCost, counted: Counted) -> Iterator[Mistake]:
-    """Operations that take longer than memory: reductions that are repeated for rows, or far more of others."""
+    """Operations that take longer than memory: reductions repeated for each row, or far more other operations."""
     if not step.operations or step.seconds <= LAUNCH:
         return
     op, rows = step.step.op, reducing_rows(step.step)
@@ -78,13 +78,13 @@ def _lengths(op: Op, counted: Counted) -> str:
 
 
 def _said(node: Reduce | Scan, op: Op) -> str:
-    """A reduction as the spec may have it."""
+    """The text of a reduction, from the spec if a line has it."""
     value = next((value for value in op.values if value.node == node and value.source), None)
     return value.source if value else spelled(node)
 
 
 def _in_float32(steps: Sequence[StepCost], counted: Counted) -> Iterator[Mistake]:
-    """Matmuls of float32 that take longer than memory does, for tensor cores do not multiply them."""
+    """Float32 matmuls that take longer than memory does, because they do not run on tensor cores."""
     for step in steps:
         op = step.step.op
         seconds = LAUNCH + step.bytes / counted.device.bandwidth
@@ -101,7 +101,7 @@ def _in_float32(steps: Sequence[StepCost], counted: Counted) -> Iterator[Mistake
 
 
 def _why(product: Product, counted: Counted) -> str:
-    """What makes a matmul one of float32, as a part of a sentence."""
+    """The reason why a matmul is in float32, as a clause."""
     known = {name: counted.dtypes[name] for name in product.of if name in counted.dtypes}
     wide = [name for name, dtype in known.items() if dtype == "float32"]
     if wide:
@@ -131,7 +131,7 @@ def _stored(op: Op, counted: Counted, steps: Sequence[StepCost]) -> Iterator[Mis
 
 
 def _wide_indices(op: Op, steps: Sequence[StepCost]) -> Iterator[Mistake]:
-    """Positions in int64, of which the upper half is a good part of what a step moves."""
+    """Indices in int64 whose upper halves are at least 1 / `PART` of the bytes that a step moves."""
     given = {tensor.name: tensor.type.dtypes for tensor in op.inputs}
     for step in steps:
         for tensor in step.reads:
@@ -149,7 +149,7 @@ def _wide_indices(op: Op, steps: Sequence[StepCost]) -> Iterator[Mistake]:
 
 
 def _positions(op: Op) -> set[str]:
-    """The inputs of which positions along axes are computed."""
+    """The inputs and stored values from which indices are computed."""
     takes = (node for node in op.nodes if isinstance(node, Positioned))
     direct = [index for node in takes for _, index in node.at]
     found, left = set[str](), [Value("", index, "") for index in direct]

@@ -16,7 +16,7 @@ ITEMSIZES = {"float64": 8, "int64": 8, "float32": 4, "int32": 4, "float16": 2, "
 
 
 class BadSizes(BadOption):
-    """Lengths that are not to be had."""
+    """Lengths that cannot be parsed or used."""
 
     option = "--sizes"
 
@@ -37,7 +37,7 @@ def parsed(text: str) -> dict[str, int]:
 
 
 def require_axes(lengths: Iterable[Mapping[str, int]], given: Mapping[str, int]) -> None:
-    """Raises `BadSizes` for a length of an axis that no operator has, or that one has in another length."""
+    """Raise `BadSizes` if no operator has an axis of `given`, or a spec fixes it at another length."""
     known: dict[str, set[int]] = {}
     for axis, length in (item for one in lengths for item in one.items()):
         known.setdefault(axis, set()).add(length)
@@ -50,7 +50,7 @@ def require_axes(lengths: Iterable[Mapping[str, int]], given: Mapping[str, int])
 
 
 def lengths_of(op: Op, given: Mapping[str, int], usual: Mapping[str, int]) -> dict[str, int]:
-    """The length of each axis: as given, by [bench], as `usual` in benchmarks of its family, or 4,096."""
+    """The length of each axis: fixed by the spec, given, from [bench], `usual` in its family's benchmarks, or 4,096."""
     typical = {**usual, **dict(op.typical)}
     found = {axis: given.get(axis, typical.get(axis, LENGTH)) for axis in op.axes} | dict(op.sizes)
     return found | {axis: given.get(axis, length) for axis, length in typical_lengths(op, found).items()}
@@ -64,7 +64,7 @@ def dtypes_of(op: Op) -> dict[str, str]:
 
 
 def resolved(dtype: Dtype, known: Mapping[str, str]) -> str:
-    """A dtype by name, where those of tensors are known."""
+    """The name of a dtype, if the tensors have the `known` dtypes."""
     names = [known.get(leaf, leaf) for leaf in dtype.of if leaf]
     floats = [name for name in names if name in (*FLOATS, *FLOAT8S)]
     if dtype.rule == "compute":

@@ -1,4 +1,4 @@
-"""An account -> what `tritongen plan` prints of it."""
+"""An account -> the text that `tritongen plan` prints."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ HOST = (10e-6, 25e-6)  # seconds that a call takes on the host
 
 
 def as_text(account: Account) -> str:
-    """A picture of the steps, then each with its math, its tensors and its cost, and the sum of all."""
+    """A diagram of the steps, then each with its math, tensors and costs, then the totals."""
     return "\n".join(_lines(account)) + "\n"
 
 
@@ -42,12 +42,12 @@ def _passes(account: Account) -> tuple[tuple[str, Sequence[StepCost]], ...]:
 
 
 def _runs(account: Account) -> tuple[Sequence[StepCost], ...]:
-    """The steps that run together, of which each has a share."""
+    """The steps of each run, whose total is the base of their percentages."""
     return (account.forward, account.backward) if account.in_forward else (account.steps,)
 
 
 def _picture(account: Account) -> Iterator[str]:
-    """A line for each step: what it reads, its number and family, and what it stores."""
+    """A line for each step: the tensors that it reads, its number and family, and the tensors that it writes."""
     rows = [
         (_names(step.reads), f"{step.number} {step.family}", _names(step.writes), title)
         for title, steps in _passes(account)
@@ -101,7 +101,7 @@ def _ranges(steps: Sequence[int]) -> str:
 
 
 def _sums(account: Account) -> Iterator[str]:
-    """What forward and backward cost, and what is held in memory between steps and between the two."""
+    """The total costs of forward and backward, and the tensors held in memory between steps and passes."""
     for title, steps in _passes(account):
         if steps:
             yield f"{title:16}{_count(len(steps))}, {_cost(steps)}"
@@ -114,7 +114,7 @@ def _sums(account: Account) -> Iterator[str]:
 
 
 def _memory(account: Account) -> Iterator[str]:
-    """What is in memory between steps, and what between forward and backward."""
+    """The tensors in memory between steps, and between forward and backward."""
     held = _held(account)
     names = {tensor.name for tensor in held}
     written = [tensor for step in account.steps for tensor in step.writes if tensor.uses]
@@ -126,7 +126,7 @@ def _memory(account: Account) -> Iterator[str]:
 
 
 def _held(account: Account) -> list[Tensor]:
-    """The arguments and the results of the forward that the backward reads, and so are held in memory until then."""
+    """The arguments and results of the forward that the backward reads, so that they stay in memory until then."""
     given = {tensor.name for step in account.forward for tensor in step.reads if not tensor.source}
     made = {(tensor.name, tensor.source) for step in account.forward for tensor in step.writes if not tensor.saved}
     read = {tensor.name: tensor for step in account.backward for tensor in step.reads}

@@ -1,1 +1,1 @@
-"""Operators that no single family computes: steps of several, with intermediates between them."""
+"""Multi-step plans: operators that no single kernel computes, as steps with stored intermediates."""

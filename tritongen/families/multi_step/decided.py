@@ -1,4 +1,4 @@
-"""Which steps run is decided by params, on the host: none is launched for a side that is not chosen."""
+"""Params decide on the host which steps run: none is launched for a side of a choice that is not chosen."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ Paths = dict[str, tuple[Path, ...]]
 
 
 def paths_of(steps: Sequence[Step], entire: Op) -> Paths:
-    """Of what steps compute, the paths on which other steps read it, or it is one of the results of all; and of inputs
-    of the operator that are None where what reads them is not chosen, the paths on which they are present.
+    """For each result of a step, the paths on which other steps read it or the operator returns it; and for each input
+    of the operator that is None where params do not choose its readers, the paths on which it is present.
     """
     choices = Choices(entire)
     given = {name: choices.reading_paths(name, entire.values) for name in entire.chosen}
@@ -34,19 +34,19 @@ def paths_of(steps: Sequence[Step], entire: Op) -> Paths:
 
 
 def running(step: Step, paths: Paths) -> list[Path]:
-    """The paths on which a step runs: on which any of its results is read."""
+    """The paths on which a step runs: those on which any of its results is needed."""
     return simplified([path for result in step.op.results for path in paths[result.output.name]])
 
 
 def may_be_absent(step: Step, paths: Paths) -> frozenset[str]:
-    """The inputs of a step that are not there at times when it runs."""
+    """The inputs of a step that may be None when it runs."""
     on_paths = running(step, paths)
     return frozenset(one.name for one in step.op.inputs if not _is_on(on_paths, paths.get(one.name, ALWAYS)))
 
 
 def read_unchosen(steps: Sequence[Step], entire: Op) -> frozenset[str]:
-    """The inputs that are None where what reads them is not chosen, but that a step reads all the same, which runs for
-    the lengths that its results tell others.
+    """The inputs that are None where params do not choose their readers, but that a step reads nevertheless, because it
+    runs to determine lengths for others.
     """
     paths, found = paths_of(steps, entire) if entire.chosen else {}, set[str]()
     for step in steps:
@@ -58,11 +58,11 @@ def read_unchosen(steps: Sequence[Step], entire: Op) -> frozenset[str]:
 
 
 def _is_on(on_paths: Sequence[Path], others: Sequence[Path]) -> bool:
-    """Whether each of some paths is one of others, or goes on from one."""
+    """Whether each of the paths is one of `others`, or an extension of one."""
     return all(any(implies(way, path) for path in others) for way in on_paths)
 
 
 def _reading(step: Step, name: str) -> tuple[Path, ...]:
-    """The paths on which a step reads an input: whatever the params are, where it is gathered."""
+    """The paths on which a step reads an input: all of them if it is gathered."""
     gathered = any(isinstance(node, Load) and node.name == name and node.at for node in step.op.nodes)
     return ALWAYS if gathered else Choices(step.op).reading_paths(name, step.op.values)

@@ -1,4 +1,4 @@
-"""Operators that no single family computes: steps of several, with intermediates between them."""
+"""The family of multi-step plans: operators that no single kernel computes, as steps with stored intermediates."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ from .host import MultiStepModule
 
 @dataclass(frozen=True)
 class StepShapes(Shapes):
-    """Shapes of several steps."""
+    """Test shapes of a multi-step plan."""
 
     def is_valueless(self, axis: str) -> bool:
-        """Whether what has no value over nothing is reduced over this axis: others are reduced over others."""
+        """Whether a reduction over this axis has no value if the axis is empty, such as a maximum."""
         op = self.program.op
         return any(
             isinstance(node := value.node, Reduce)
@@ -51,13 +51,13 @@ class StepShapes(Shapes):
 
 @dataclass(frozen=True)
 class MatmulStepShapes(StepShapes):
-    """Shapes of steps with matmuls among them."""
+    """Test shapes of a plan with matmuls."""
 
     program: MultiStepProgram
 
     def tiled(self) -> list[tuple[int, ...]]:
-        """Several small tiles of each matmul, with tails; each side is long by one axis, and what else there is short:
-        five long axes of a convolution would be thousands of tiles.
+        """Shapes with several small tiles of each matmul, and tails. One axis of each side is long and all others are
+        short, since five long axes of a convolution would give thousands of tiles.
         """
         matmuls = [one.program.contraction for one in self.program.steps if isinstance(one.program, ContractionProgram)]
         sides = [side for one in matmuls for side in (one.rows, one.cols, one.inner)]
@@ -65,14 +65,14 @@ class MatmulStepShapes(StepShapes):
         return [self.shortened(long, 40, 96, 72), self.shortened(long, 45, 69, 51)]
 
     def drawn(self, side: tuple[str, ...]) -> list[str]:
-        """The named axes of a side, or else those with which its computed ones grow."""
+        """The axes of a side without the batch, and those with which its computed axes grow, if shapes draw them."""
         computed = (one for one in self.fit.slopes if one.axis in side)
         growing = (axis for formula in computed for axis in self.fit.growing(formula))
         found = dict.fromkeys((*(axis for axis in side if axis != BATCH), *growing))
         return [axis for axis in found if axis in self.axes]
 
     def shortened(self, long: set[str], *lengths: int) -> tuple[int, ...]:
-        """A shape of which only some of the named axes are long."""
+        """A shape in which only the axes in `long` are long."""
         batch, named = self.unfitted((2,), *lengths)
         fitted = self.fitting({axis: length if axis in long else min(length, 3) for axis, length in named.items()})
         return (*batch, *fitted.values())
@@ -80,7 +80,7 @@ class MatmulStepShapes(StepShapes):
 
 @dataclass(frozen=True)
 class StreamStepShapes(StepShapes, StreamShapes):
-    """Shapes of steps some of which stream an axis: so that the first of these has several tiles and blocks."""
+    """Test shapes of a plan with streaming steps: the first of them has several tiles and blocks."""
 
     program: MultiStepProgram
 
@@ -93,11 +93,11 @@ class StreamStepShapes(StepShapes, StreamShapes):
         return streaming_steps(self.program)[0]
 
     def wide(self) -> tuple[int, ...]:
-        """With a single element of the first axis, if that is a batch: all rows of the others are those of a step."""
+        """A wide shape whose first axis has one element if it is a batch; the other axes all are rows of a step."""
         return (*self.lengths_of(37, 90, 24, batch=1)[:1], *super().wide()[1:])
 
     def summed(self, tensor: Input) -> str:
-        """Also of what scores are computed from in a step before: element by element, or by a matmul."""
+        """The axis as in streaming, also for tensors from which an earlier step computes operands of scores."""
         op = self.program.op
         values = {value.name for value in op.values}
         sides = {side.name: one for one in self.stream.scores for side in (one.left, one.right)}
@@ -123,7 +123,7 @@ def streaming_steps(program: MultiStepProgram) -> list[StreamingProgram]:
 
 @dataclass(frozen=True)
 class MultiStep(Family[MultiStepProgram]):
-    """Takes what can be cut into steps that other families take, of which `take_alone` asks."""
+    """Takes operators that can be cut into steps that other families take; `take_alone` asks these."""
 
     take_alone: TakeAlone
 

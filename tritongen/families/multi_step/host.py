@@ -1,4 +1,4 @@
-"""The view of a function that calls those of its steps, one after another."""
+"""The view of a host function that calls the functions of its steps."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ OTHERS = (*DTYPE_CLASSES["int"], *DTYPE_CLASSES["bool"])
 
 @dataclass(frozen=True)
 class InnerHost(StepHost):
-    """Writes the function of a step, whose first result is written over the input `over`, if there is one."""
+    """Writes the function of a step; its first result overwrites the input `over`, if there is one."""
 
     over: str = ""
 
@@ -42,7 +42,7 @@ class InnerHost(StepHost):
 
 
 def noted(steps: tuple[Step, ...], views: Container[str]) -> Iterator[str]:
-    """The steps in the docstring of what calls them."""
+    """The list of steps for the docstring of the function that calls them."""
     yield "Steps:"
     for number, step in enumerate(steps, 1):
         names = ", ".join(result.output.name for result in step.op.results)
@@ -62,7 +62,7 @@ class MultiStepModule(Common):
         mine = {tensor.name for tensor in (*program.op.inputs, *shapes)}
         every = {*program.leaves, *(leaf for result in program.op.results for leaf in result.dtype.leaves)}
         others = sorted(every - mine - {*FLOATS, *OTHERS}, key=shown)
-        of_dtype = (Input(leaf, TensorType(FLOATS, ())) for leaf in others)  # whose dtype is that of another
+        of_dtype = (Input(leaf, TensorType(FLOATS, ())) for leaf in others)  # passed for their dtypes
         # Groups of axes are unflattened before steps are called, except of tensors that are passed only as shapes.
         own = (replace(t, type=replace(t.type, shape=plain_shape(t.type.axes))) for t in program.op.inputs)
         name, inputs = self.host.operator, (*own, *shapes, *of_dtype)
@@ -76,10 +76,10 @@ class MultiStepModule(Common):
         self.views = {name: view for name, view in views.items() if view is not None}
 
     def informed(self, step: Step) -> Step:
-        """The step, with shapes and dtypes as further arguments, and results allocated where the operator's are."""
+        """The step with shapes and dtypes as further arguments; its results are optional where the operator's are."""
         whens = {result.output.name: result.when for result in self.op.results}
         optional = {(tensor.name,) for tensor in self.op.inputs if tensor.default is not None}
-        # Beside others, what is by an input that may be None is only made where that is there.
+        # A step of several results computes the gradient by an optional input only if the input is given.
         together = len(step.op.results) > 1
         results = tuple(
             replace(r, when=whens.get(r.output.name, "") if r.when or (together and r.dtype.of in optional) else "")
@@ -90,7 +90,7 @@ class MultiStepModule(Common):
         return replace(step, before=step.family.before(step.program))
 
     def without(self, absent: frozenset[str], op: Op, step: Step) -> Step:
-        """The step of an operator, some of whose inputs are None at times, with dtypes of others of their types."""
+        """The step with inputs in `absent` made optional, and dtypes expressed by inputs of the same types instead."""
         tensors, gone = (*op.inputs, *self.enclosing.forward.inputs), absent | self.op.chosen
         there = [t for t in tensors if t.name not in gone and t.default is None]
         first = {t.type.variable: t.name for t in reversed(there) if t.type.variable}
@@ -100,8 +100,8 @@ class MultiStepModule(Common):
         return replace(step, program=replace(program, op=without_optional(program.op, absent)))
 
     def view_of(self, step: Step) -> Expr | None:
-        """The view that a step makes, without a kernel: of a tensor along other names of its axes. None for others, for
-        results of what is registered, which share no memory, and for those that are saved of an input.
+        """The view that a step makes of a tensor by renaming its axes, without a kernel. None for other steps, for
+        results of registered operators, which must not alias, and for results that would be views of an input.
         """
         found = renamed(step.op)
         if found is None:
@@ -126,15 +126,14 @@ class MultiStepModule(Common):
             for step, module in zip(inner, modules, strict=True)
         ]
         body = [*self.begun(), *(one for step in self.steps for one in self.called(step))]
-        # Flags are read that decide about a step, are passed to one, or decide about what is returned.
+        # Flags are read if they decide about a step, are passed to one, or decide about returned values.
         unread = frozenset(result.when for result in self.op.results) - reads(body).keys()
         made = self.built(body, steps=functions, notes=tuple(noted(self.steps, self.views)))
         return replace(made, steps=tuple(modules), unread=unread)
 
     def read_last(self, step: Step) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """What earlier steps have stored, and none after this one reads: its memory may be used again.
-
-        And what is so unless it is saved for a backward.
+        """Stored tensors that no step after this one reads, so that their memory may be reused; second, those for which
+        that holds unless they are saved for a backward.
         """
         conditions = {result.output.name: result.when for result in self.op.results}
         later = {tensor.name for one in self.steps[self.steps.index(step) + 1 :] for tensor in one.op.inputs}
@@ -142,8 +141,8 @@ class MultiStepModule(Common):
         return tuple(n for n in last if n not in conditions), tuple(n for n in last if conditions.get(n) == SAVES)
 
     def overwritten(self, step: Step) -> str:
-        """What a step may write its first result over, of its shape and dtype: it reads each element once, where it
-        writes, and runs once.
+        """The input that a step may overwrite with its first result, of the same shape and dtype; "" if there is none.
+        The step must read each element once, where it writes, and run once, without autotuning.
         """
         if not step.family.maps_in_place or self.autotune or step not in self.steps:
             return ""
@@ -156,11 +155,11 @@ class MultiStepModule(Common):
         return next((name for name in free if self.is_alike(self.made[name].dtype, first.dtype)), "")
 
     def is_alike(self, one: Dtype, other: Dtype) -> bool:
-        """Whether both surely are the same, of inputs whose dtypes are known before the call."""
+        """Whether two dtypes certainly are the same, whatever dtypes the inputs have."""
         return one.rule == other.rule != "compute" and self.types(one) == self.types(other)
 
     def types(self, dtype: Dtype) -> set[str]:
-        """The type variables, or else the inputs, whose promotion a dtype is."""
+        """The type variables, or else the inputs, that promote to a dtype."""
         variables = {tensor.name: tensor.type.variable for tensor in (*self.enclosing.forward.inputs, *self.op.inputs)}
         first = {name: leaf for leaf, name in self.enclosing.alike}
         found: set[str] = set()
@@ -171,8 +170,8 @@ class MultiStepModule(Common):
 
     @property
     def returned(self) -> Term:
-        """What is returned: of what is saved for a backward alone, nothing is where there is none; of what other steps
-        read too, that which is to be saved where it is.
+        """The returned expression: values that are only saved for a backward are None without one; those that steps
+        read, too, are returned under their own conditions.
         """
         found: dict[str, Expr] = {}
         for result in self.op.results:
@@ -185,7 +184,7 @@ class MultiStepModule(Common):
         return either(SAVES, every, without) if dropped else every
 
     def is_decided(self, result: Result) -> bool:
-        """Whether it is decided anew what of a result is returned, which other steps read too."""
+        """Whether a result that other steps read, too, is returned under a condition of its own."""
         return bool(result.when) and result.paths != ALWAYS and self.is_read(result)
 
     def is_read(self, result: Result) -> bool:
@@ -200,7 +199,7 @@ class MultiStepModule(Common):
         return Around(f"_{step.op.name}", extra, tables, host, self.around.register, self.around.is_gradient)
 
     def called(self, step: Step) -> Iterator[Statement]:
-        """The call of a step, under its condition, and what is freed after it."""
+        """The call of a step, under its condition, and the release of tensors that no later step reads."""
         names = tuple(result.output.name for result in step.op.results)
         flags = dict.fromkeys(result.when for result in step.op.results if result.when)
         value = self.views.get(names[0]) or call(
@@ -212,7 +211,7 @@ class MultiStepModule(Common):
             yield Return(value)
             return
         let = Let(results, value)
-        if condition:  # Under which there is what else may be None: type checkers cannot know that.
+        if condition:  # It implies that some optional inputs are given, which type checkers cannot know.
             present = [one.name for one in step.op.inputs if one.default is None and one.name in self.paths]
             present = [name for name in present if self.paths[name] != ALWAYS]
             asserted = [Do(V[name].is_given, "assert") for name in present]
@@ -229,15 +228,15 @@ class MultiStepModule(Common):
             yield If(V[SAVES].negated, (Do(one_or_all(dropped), "del"),))
 
     def passed(self, step: Step) -> Iterator[Term]:
-        """What a step is called with: tensors, params, and shapes and dtypes of others."""
+        """The arguments of a step: tensors, params, and shapes and dtypes of other tensors."""
         yield from step.op.arguments
         for name in step.shapes:
             yield f"{name}_shape" if name in self.shape_names else V[name].shape
         yield from map(self.dtype_of, step.dtypes)
 
     def condition(self, step: Step) -> Expr | None:
-        """Where a step runs, None for always: where any of its results is asked for, if all of them are returned alone,
-        and else where what reads them is computed.
+        """The condition of a step, None if it always runs: any of its results is requested, if no other step reads
+        them; else their readers run.
         """
         optional = {result.output.name: result for result in self.op.results if result.when}
         returned = [None if self.is_read(one) else optional.get(one.output.name) for one in step.op.results]
@@ -247,7 +246,7 @@ class MultiStepModule(Common):
         return Expr(condition_tree(path)) if path else None
 
     def dtype_of(self, name: str) -> Expr:
-        """The dtype of an input of the operator, or of a tensor that it gets the dtype of."""
+        """The dtype of an input of the operator, or of a tensor that stands in for it; None for an absent input."""
         if any(tensor.name == name and tensor.default is not None for tensor in self.op.inputs):
             return given(name, V[name].dtype)
         return self.host.dtype(Dtype("any", (name,)))
