@@ -23,16 +23,16 @@ P = TypeVar("P", bound=Program)
 
 class Family(Generic[P]):
     """Turns one kind of math into kernels. Everything that depends on the kind of math goes through its methods, whose
-    answers here are those of elements alone, without matmuls.
+    defaults are for elementwise math without matmuls.
 
-    The programs that a family is given are of the type that its `take` returns.
+    The methods are passed programs of the type that `take` returns.
     """
 
     title = "elementwise"  # the kind of an operator in messages, as in "this operator is a contraction"
     autocast = ""  # how float inputs are cast: "lower" (to the dtype of autocast), "float32", or "" for not at all
-    has_own_tables = False  # whether each step has configurations of its own, rather than those of a backward's rows
+    has_own_tables = False  # whether each step has a separate table, instead of the table of a backward's rows
     rows_are_independent = False  # whether each row is reduced by itself, so that a forward can write its gradient
-    maps_in_place = False  # whether kernels read elements where they write them alone, so that both may be one tensor
+    maps_in_place = False  # whether kernels read only the elements that they write, so that both may be one tensor
 
     def take(self, op: Op) -> P | None:
         """The program of an operator whose reductions have names; None if the math is of another kind.
@@ -58,11 +58,11 @@ class Family(Generic[P]):
         return None
 
     def stream(self, program: P) -> Stream | None:
-        """What a kernel streams, for a gradient that recomputes the scores; None if it streams nothing."""
+        """The streaming math of a program, for a gradient that recomputes the scores; None if it streams nothing."""
         return None
 
     def leaves(self, program: P) -> tuple[str, ...]:
-        """The inputs and dtypes whose promotion a launch needs, besides those of the results."""
+        """The inputs and dtypes whose promotion a launch needs, in addition to the dtypes of results."""
         return ()
 
     def steps(self, program: P) -> tuple[Step, ...]:
@@ -97,9 +97,9 @@ Families = tuple[Family[Any], ...]
 class Step:
     """A step of a plan: a program that one host function computes, by kernels of one family.
 
-    Besides tensors and params, the function takes the shapes and dtypes of inputs of the forward, named in `shapes` and
-    `dtypes`, and the `flags`. `before` is the step that it calls if it cannot hold a row. `stored` are attention scores
-    for which it takes several steps.
+    In addition to tensors and params, the function takes the shapes and dtypes of inputs of the forward, named in
+    `shapes` and `dtypes`, and the `flags`. It calls the step `before` if it cannot hold a row. `stored` are the
+    attention scores that require several steps.
     """
 
     family: Family[Any]
@@ -108,7 +108,7 @@ class Step:
     dtypes: tuple[str, ...] = ()
     flags: tuple[str, ...] = ()
     before: Step | None = None
-    says: str = ""  # what it computes, if the names of its results do not say
+    says: str = ""  # a summary, if the names of the results are not enough
     stored: StoredScores | None = None
 
     @property
@@ -117,7 +117,7 @@ class Step:
 
     @property
     def extra(self) -> tuple[str, ...]:
-        """The arguments of its function besides tensors and params."""
+        """The arguments of its function other than tensors and params."""
         shapes = (f"{name}_shape" for name in self.shapes)
         dtypes = (f"{name}_dtype" for name in self.dtypes)
         return (*shapes, *dtypes, *self.flags, *dict.fromkeys(r.when for r in self.op.results if r.when))

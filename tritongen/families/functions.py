@@ -14,7 +14,7 @@ from .family import Step
 
 
 def kind_of(name: str, optional: frozenset[str] = frozenset()) -> str:
-    """The type of an argument of a step besides its tensors and params."""
+    """The type of an argument of a step that is no tensor or param."""
     source, _, what = name.rpartition("_")
     kind = {"shape": "torch.Size", "dtype": "torch.dtype"}.get(what, "bool")
     return f"{kind} | None" if what == "dtype" and source in optional else kind

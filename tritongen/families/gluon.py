@@ -42,7 +42,7 @@ from ..nest.ir import (
 from ..nest.values import Expr, V, expr, runtime
 from ..resources import templates_dir
 
-# What Gluon has of what kernels call of Triton's language.
+# The functions of triton.language that Gluon has, too.
 SHARED = frozenset(
     "abs arange cdiv ceil cos exp exp2 floor float32 full int32 int64 log log2 maximum minimum rsqrt sin sqrt store sum"
     " where".split()
@@ -51,8 +51,8 @@ _OPERATORS = {ast.Add: "+", ast.Mult: "*"}
 
 
 def filled(name: str, templates: Iterable[str], fills: Mapping[str, Any]) -> tuple[Kernel, ...]:
-    """The functions of some templates for an operator, and the kernel, which takes all TENSORS, and what warps read of
-    those that are GIVEN.
+    """The functions of `templates` for an operator, and the kernel, which takes all TENSORS, and the GIVEN arguments
+    that warps read.
     """
     functions: dict[str, Kernel] = {}
     known: dict[str, Any] = {"BLANK": (BLANK,), "KNOWN": fills["GIVEN"], **fills}
@@ -68,13 +68,13 @@ def filled(name: str, templates: Iterable[str], fills: Mapping[str, Any]) -> tup
 
 
 class _Template:
-    """Fills functions, which call those of `functions`."""
+    """Fills template functions, which may call the already filled `functions`."""
 
     def __init__(
         self, name: str, fills: dict[str, Any], functions: Mapping[str, Kernel], comments: Mapping[int, str]
     ) -> None:
         self.name, self.fills, self.functions, self.comments = name, fills, functions, comments
-        self.own: dict[str, str] = {}  # of names of several things, those that a line is printed for
+        self.own: dict[str, str] = {}  # for names of several things, the one that a line is printed for
 
     def function(self, node: ast.FunctionDef) -> Kernel:
         """A function, or a kernel, which drops no argument but those that warps might be GIVEN and are not.
@@ -107,7 +107,7 @@ class _Template:
         return [one.arg] if found is None else [found] if isinstance(found, str) else [*found]
 
     def named(self, name: str) -> Any:
-        """What a name stands for, or what is named after that; None if it is what it is."""
+        """The value that a name stands for, or the names derived from it by a suffix; None if it stands for itself."""
         if name in self.own or name in self.fills:
             return self.own.get(name, self.fills.get(name))
         base, _, end = name.rpartition("_")

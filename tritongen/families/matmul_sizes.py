@@ -26,7 +26,7 @@ LARGEST = 2**32  # elements of a tensor
 
 @dataclass(frozen=True)
 class Length:
-    """The length of an axis, or a product of such: a factor of a power of the benchmark's size."""
+    """The length of an axis, or a product of lengths: a factor times a power of the benchmark's size."""
 
     factor: Fraction
     power: int = 0
@@ -49,7 +49,7 @@ SIZE = number(1, 1)
 
 
 class MatmulStepsSizes:
-    """How long the axes of several steps are: each side of a matmul of so many elements, and 8 matrices in a batch.
+    """The lengths of the axes of several steps: each side of a matmul has `size` elements, and a batch 8 matrices.
 
     Sides of several axes are as in the benchmark of one matmul, and what a step streams is as in that of attention.
     Sizes are left out for which some tensor would be too large.
@@ -70,7 +70,7 @@ class MatmulStepsSizes:
         self.free = [axis for axis in self.op.axes if axis not in {*known, *self.op.computed}]
 
     def assigned(self, known: Mapping[str, Length], spec: Spec) -> dict[str, Length]:
-        """The lengths of all axes: first of what streams, then of the sides of matmuls, of batches, and of others."""
+        """The lengths of all axes: first of streaming steps, then of sides of matmuls, of batches, and of others."""
         lengths = dict(known)
         for stream in self.streams:
             lengths = _streamed(stream, spec) | lengths
@@ -90,7 +90,7 @@ class MatmulStepsSizes:
         return lengths
 
     def tensors(self) -> Iterable[tuple[str, ...]]:
-        """The axes of all that steps read and write."""
+        """The axes of all tensors that steps read and write."""
         for step in self.program.steps:
             yield from (tensor.type.axes for tensor in step.op.inputs)
             yield from (result.axes for result in step.op.results)
@@ -128,7 +128,7 @@ class MatmulStepsSizes:
         }
 
     def sizes(self) -> tuple[int, ...]:
-        """Those that are listed, or of the harness's those for which tensors are not too large; () for all of these."""
+        """The listed sizes, or the harness's sizes at which no tensor is too large; () for all of the harness's."""
         most = [size for size in SIZES if all(_at([self.product(one)], size) <= LARGEST for one in self.tensors())]
         return self.listed or (() if len(most) == len(SIZES) else tuple(most))
 
@@ -148,7 +148,7 @@ def _streamed(program: StreamingProgram, spec: Spec) -> dict[str, Length]:
 
 
 def _side(side: tuple[str, ...], lengths: Mapping[str, Length]) -> dict[str, Length]:
-    """The lengths of what is free of a side of a matmul, if nothing of it is as long as the size says yet."""
+    """The lengths of the free axes of a side of a matmul; {} if none is free, or if the size is a factor already."""
     free = [axis for axis in side if axis not in lengths]
     known = math.prod((lengths[axis] for axis in side if axis in lengths), start=number(1))
     if not free or known.power:
@@ -166,7 +166,7 @@ def _matmuls(op: Op) -> Iterable[tuple[str, ...]]:
 
 
 def _is_score(program: object, axes: tuple[str, ...]) -> bool:
-    """Whether a matmul of a step that streams is one of those that a backward computes again."""
+    """Whether a matmul of a streaming step computes scores, which the backward recomputes."""
     return isinstance(program, StreamingProgram) and any({*one.over} <= {*axes} for one in program.parted_stream.scores)
 
 

@@ -1,4 +1,4 @@
-"""The registry of families, and the choice of the one that takes an operator."""
+"""The registry of families, and the choice of the family that takes an operator."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def _taken(op: Op, candidates: Families) -> Step | None:
 
 @lru_cache(maxsize=ALIKE)
 def _claimed(op: Op, candidates: Families) -> Subgraph:
-    """The part of an operator that is a step of a single family, if any takes it.
+    """The subgraph of an operator as a step of a single family, with its time; UNCLAIMED if no family takes it.
 
     Plans of a gradient that differ in what they save share most subgraphs.
     """
@@ -106,10 +106,11 @@ class Alone:
 def step_of(
     op: Op, candidates: Iterable[Family[Any]] = (), of_steps: Families = (), near: frozenset[str] = frozenset()
 ) -> Step:
-    """As `single_step_of`, or a step that is made of several, if no family computes all of it, if that is faster than
-    one that leaves SMs idle, multiplies factors for each tile anew or reduces again for each row what does not vary
-    along rows, or with `fuse = false`. The steps are of the families `of_steps`, by default the candidates. Steps
-    of a similar operator store the values `near` those that are to be found.
+    """The step of `single_step_of`, or a multi-step one if no single family takes the operator, or if `fuse = false`.
+
+    A multi-step one is also chosen if it is faster than a single step that leaves SMs idle, recomputes products of
+    factors for each tile, or repeats for each row a reduction that does not vary along all rows. Its steps are of the
+    families `of_steps`, by default `candidates`. `near` are values that the steps of a similar operator store.
     """
     op = integers_named(operand_sums_first(means_as_sums(name_reductions(op))))
     candidates = tuple(candidates) or tuple(_FAMILIES)
@@ -130,7 +131,7 @@ def step_of(
 
 
 def _refused(op: Op, families: Families) -> Mistakes:
-    """Why no family takes a subgraph of an operator, reported at the line that it is part of."""
+    """The reason why no family takes a subgraph of an operator, reported at the subgraph's line of math."""
     entire, part = untaken(op, Alone(families))
     try:
         single_step_of(part, families)

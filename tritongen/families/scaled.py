@@ -1,6 +1,6 @@
-"""The family of rows that are multiplied by a number each, in place: of a gradient that the forward has written.
+"""The family of in-place scaling: multiplies each row of a gradient that the forward has written by a factor.
 
-Rows whose number is 1, as all are where a loss is summed, are neither read nor written.
+Rows whose factor is 1, as for all rows if a loss is summed, are neither read nor written.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from .rowwise.sizes import RowSizes
 
 
 def scaled_tile(program: Program) -> Tile:
-    """The tile of an operator, to which the result is an argument."""
+    """The tile of an operator, whose result is passed as an input."""
     space = row_space(program.op, program.over, tuple(value.node for value in program.op.values))
     op = replace(program.op, results=())
     return Tile(op, space, compute_of(op))
@@ -84,7 +84,7 @@ class ScaledModule(RowSizes):
 
 
 class Scaled(Family[Program]):
-    """A result that is an input times another, which lacks the columns, and takes the memory of the first."""
+    """A result that overwrites an input with its product with a factor, which lacks the columns."""
 
     title = "in-place scaling"
 

@@ -1,9 +1,9 @@
 """The family of scans along an axis, and of the elementwise math around them.
 
-Programs go along a few rows each, and carry what comes before a block into it.
+Each program iterates over a few rows in blocks, and carries the state of the scan from block to block.
 
-Long rows that are few are split among programs, in two stages: the first finds what each part ends with, and the second
-goes along the chunk again, with the carry of the chunks before it.
+Few long rows are split between programs, in two stages: the first computes the final state of each chunk, and the
+second scans the chunk with the carry of the chunks before it.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ from .rowwise.rows import Rows
 
 @dataclass(frozen=True, slots=True)
 class ScanProgram(Program):
-    """An operator whose `scans` all go along the same axis, in the same direction, none through another."""
+    """An operator whose `scans` are all along the same axis, in the same direction, and independent."""
 
     scans: tuple[Value, ...]
     reverse: bool
 
 
 def scans_alone(op: Op) -> dict[str, Scan]:
-    """The scans of an operator that has elementwise math beside them alone; none where a result lacks axes."""
+    """The scans of an operator with only elementwise math in addition; {} if it has more, or if a result lacks axes."""
     nodes = {value.name: value.node for value in op.values}
     scans = {name: node for name, node in nodes.items() if isinstance(node, Scan)}
     operands = (part for node in nodes.values() for part in (children(node) if isinstance(node, Scan) else (node,)))
@@ -53,7 +53,7 @@ def scans_alone(op: Op) -> dict[str, Scan]:
     return scans if is_alone and all({*result.axes} == every for result in op.results) else {}
 
 
-# The reductions that runs of these end with; a linear recurrence ends with a sum, which has decayed by a product.
+# The reductions that equal the last element of a scan; a linear recurrence ends with a sum, decayed by a product.
 _ENDS = {"cumsum": "sum", "cumprod": "prod", "recurrence": "sum"}
 
 _LONGEST = 40  # characters of an argument that has no name of its own
@@ -61,23 +61,23 @@ _LONGEST = 40  # characters of an argument that has no name of its own
 
 @dataclass(frozen=True, slots=True)
 class Carry:
-    """What a scan carries from block to block: its number, and what it starts from. The first stage of a split finds
-    besides how what comes before a part decays in it.
+    """The state that a scan carries from block to block, and its initial value. The first stage of a split also
+    computes `decay`, the factor by which a chunk scales the state before it.
     """
 
     name: str
     decay: str  # "" where nothing decays
     start: Expr
     dtype: str
-    rows: str  # of a tile, or 1 where all rows are scanned alike
+    rows: str  # of a tile, or 1 if the scan does not vary along rows
 
     @property
     def starts(self) -> tuple[tuple[str, Expr], ...]:
-        """The index and extent of a chunk, with their values where rows are not split."""
+        """The names of the states of a chunk, with their initial values."""
         return ((self.decay, expr(1.0)), (self.name, self.start)) if self.decay else ((self.name, self.start),)
 
     def filled(self, name: str, number: Expr) -> Line:
-        """A number where nothing comes before."""
+        """The initial line of a state: a tile filled with `number`."""
         return State(name, number, self.dtype, lanes="1", rows=self.rows).line
 
 
@@ -115,7 +115,7 @@ class ScanBuilder(Rows):
         return self.assembler.kernel("loop_kernel", doc, setup, [BLANK, *self.assembler.walked(walk)])
 
     def partial(self) -> Kernel:
-        """The first stage of a split: what each part of a row ends with."""
+        """The first stage of a split: computes the final state of each chunk of a row."""
         lowering = self.lowering()
         values = needed(self.op.values, [scan.name for scan in self.scans])
         setup = self.setup(values, (), lowering)
@@ -132,7 +132,7 @@ class ScanBuilder(Rows):
         return self.assembler.part("partial_kernel", doc, setup, walk, stores, further)
 
     def mapping(self) -> Kernel:
-        """The second stage of a split: each program scans a part of a row, after what comes before it."""
+        """The second stage of a split: each program scans a chunk, starting from the carry of the chunks before it."""
         lowering = self.lowering()
         is_behind = (V.splits > V.split) & (V.splits < V.n_splits)
         is_before = Let("is_before", is_behind if self.reverse else V.splits < V.split)
@@ -164,7 +164,7 @@ class ScanBuilder(Rows):
         return Pass("", tuple(start), tuple(body), (), self.reverse)
 
     def scanned(self, scan: Value, lowering: Lowering) -> list[Line]:
-        """The scan of a block, and what is carried into the next one."""
+        """The scan of a block, and the carry into the next one."""
         carry = self.carries[scan.name].name
         arguments = self.arguments(scan, lowering, self.reverse)
         call = runtime[_scan(scan).kind](*arguments, carry, reverse=self.reverse)
@@ -172,7 +172,7 @@ class ScanBuilder(Rows):
         return lowering.finished(scan)
 
     def end(self, scan: Value, lowering: Lowering) -> list[Line]:
-        """What the scan of a block ends with, after what comes before it in the part."""
+        """Updates the state of a chunk with a block: the last element of its scan."""
         carry, summed = self.carries[scan.name], _summed(scan)
         arguments = self.arguments(scan, lowering, True)
         if carry.decay:
@@ -184,7 +184,7 @@ class ScanBuilder(Rows):
         return lowering.pending
 
     def before(self, scan: Value, carry: Carry) -> list[Line]:
-        """The carries of the chunks before one, in order."""
+        """Merges the states of the chunks before a program's own into its carry."""
         at: tuple[Expr, ...] = (V.rows * V.n_splits, V.splits)
         mask = V.row_mask & V.is_before
         if carry.rows == "1":
@@ -200,8 +200,8 @@ class ScanBuilder(Rows):
         return [*lines, Let(carry.name, total)]
 
     def arguments(self, scan: Value, lowering: Lowering, counts: bool) -> list[Expr]:
-        """What is scanned; lanes behind the end of a row leave it as it is where they `count`, or where only their mask
-        is surely a tile.
+        """The arguments of a scan; lanes after the end of a row are neutral if they `count`, or if no argument is
+        guaranteed to be a tile without the mask.
         """
         node = _scan(scan)
         lowering.begin(scan.name)

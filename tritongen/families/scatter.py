@@ -19,12 +19,12 @@ from .family import Family, Step
 
 @dataclass(frozen=True, slots=True)
 class ScatterProgram(Program):
-    """An operator whose only result is the sum of an input over the positions that another has."""
+    """An operator whose only result is the scatter-add of an input at the positions in another."""
 
     sum: ScatterSum
 
 
-# Those of the runtime's scatter_sums_kernels.
+# The kernels of the runtime's scatter_sums_kernels.
 KEYS = ("keys_kernel", "Which row of the result each position is, by which torch sorts them.")
 SEGMENTS = (
     "segments_kernel",
@@ -86,7 +86,7 @@ class ScatterModule(Common):
 
 
 class Scatter(Family[ScatterProgram]):
-    """A tensor that is scattered to the positions in another; where they are computed, steps before store them."""
+    """A tensor that is scattered to the positions in another; if these are computed, earlier steps store them."""
 
     title = "a scatter-add"
 

@@ -16,7 +16,7 @@ from .scan import scans_alone
 
 
 class Sorts(Family[Program]):
-    """Sorting along one axis, each row by itself, and what is taken by the positions."""
+    """Sorting along one axis, each row by itself, and gathers at the sorted positions."""
 
     title = "a sort"
 

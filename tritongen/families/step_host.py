@@ -1,4 +1,4 @@
-"""The host functions of steps, which get as arguments what they need of the operator."""
+"""The host functions of steps, which get the shapes and dtypes that they need of the operator as arguments."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from ..spec.types import BATCH, AxisTerm, Input, plain_shape
 
 @dataclass(frozen=True)
 class StepHost(Host):
-    """Writes the function of a step: the forward has checked all that there is to check."""
+    """Writes the function of a step, without checks, since the forward has checked its arguments."""
 
     origin: Origin = field(kw_only=True)
-    fills: bool = False  # whether each result is a tensor, though one may not be asked for
+    fills: bool = False  # whether each result is a tensor, even if it is not requested
 
     @property
     def operator(self) -> str:
@@ -47,17 +47,17 @@ class StepHost(Host):
         return []
 
     def empty_errors(self) -> list[Statement]:
-        """None in a gradient: the forward has refused what has no value over nothing, unless nothing comes of it."""
+        """None in a gradient: the forward has rejected empty reductions without a value, unless results are empty."""
         return [] if self.origin.is_gradient else super().empty_errors()
 
     def is_seen_over_nothing(self, value: Value) -> bool:
-        """Of the operator, whose results may be empty where those of this step are not, and hide what this step
-        stores.
+        """As in the base class, but for the enclosing operator, since its results may be empty, and hide what the step
+        stores, even if the step's results are not empty.
         """
         full = replace(self.forward, results=tuple(r for r in self.forward.results if not r.saved))
         over = frozenset(axis for node in walk(value.node) if isinstance(node, Reduce) for axis in node.over)
         every = [one for one in full.values if isinstance(one.node, Reduce) and one.node.kind in VALUELESS]
-        # A part of a maximum has a name of its own.
+        # A partial maximum has a separate name.
         own = [one for one in every if one.name == value.name] or [
             one for one in every if isinstance(one.node, Reduce) and over <= {*one.node.over}
         ]
@@ -114,7 +114,7 @@ class StepHost(Host):
         return self.origin.forward
 
     def lengths_of(self, shape: Expr, terms: tuple[AxisTerm, ...], known: set[str]) -> list[Length]:
-        """Unpacks what is not known yet of a shape."""
+        """Unpacks the lengths in `shape` that are not in `known` yet, and adds them to it."""
         axes = tuple(axis for term in terms for axis in term.names)
         if set(axes) <= known:
             return []
@@ -125,7 +125,7 @@ class StepHost(Host):
         return [found]
 
     def lengths_of_groups(self, shape: Expr, terms: tuple[AxisTerm, ...], known: set[str]) -> list[Length]:
-        """Reads what is not known yet off a shape whose dimensions may be groups of axes, each by itself."""
+        """Assigns each length that is not in `known` yet, from a shape whose dimensions may be groups of axes."""
         found = []
         for position, term in enumerate(terms, -len(terms)):
             if term.names == (BATCH,):
@@ -144,7 +144,7 @@ class StepHost(Host):
         return [replace(self.forward.input(name.removesuffix("_shape")), name=name) for name in names]
 
     def expansions(self) -> list[Statement]:
-        """Expands inputs of the forward along leading axes, where it may have done so."""
+        """Expands inputs of the forward along leading axes, if the forward may have done so."""
         full = at_full_length(self.origin, self.op)
         source = next((tensor for tensor in self.given_shapes() if BATCH in tensor.type.axes), None)
         if full is None and source is None:
@@ -172,11 +172,11 @@ class StepHost(Host):
         return self.origin.is_gradient
 
     def is_asked(self, result: Result) -> bool:
-        """Whether a result is made where the gradient by an input is asked for, not saved by the forward."""
+        """Whether a result is the gradient of an input, computed only if requested, and not saved by the forward."""
         return bool(result.when) and self.is_gradient
 
     def dtype_of(self, result: Result) -> Expr:
-        """A gradient by an input that may be left out is only made where that is there; what is stored always is."""
+        """The dtype of a result. A gradient of an optional input is only computed if that is passed."""
         return self.dtype(result.dtype, self.is_asked(result) and len(result.dtype.of) == 1)
 
     @property
@@ -192,13 +192,13 @@ class StepHost(Host):
         return Dtypes(known, frozenset(optional))
 
     def condition(self, result: Result) -> Expr:
-        """Where a gradient is asked for; by an input that is not there none is."""
+        """The condition for computing a result: its gradient is requested, and its optional input is passed."""
         given = [t for t in self.op.inputs if t.name not in self.op.chosen] if self.is_asked(result) else []
         optional = (V[t.name].is_given for t in given if t.default is not None and result.dtype.of == (t.name,))
         return functools.reduce(Expr.and_, optional, super().condition(result))
 
     def like(self, result: Result) -> Input | None:
-        """The input that a gradient is by, which is made where that is there, or else another of its shape."""
+        """The input that a result is allocated like: the gradient's own, or one of its shape; None if per-row."""
         if result.output.name in self.op.by_row:
             return None
         own = [t for t in self.op.inputs if t.name in result.dtype.of and t.type.axes == result.axes]

@@ -1,4 +1,4 @@
-"""What a kernel streams past a tile of rows: the scores, and the sums of values computed from them."""
+"""The math of a streaming kernel: scores of a tile of rows, and sums of values computed from them."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ class StoredScores:
 
 
 def write_instead(op: Op, streamed: str) -> str:
-    """What to write in place of spellings of a softmax whose scores are stored, behind why these are; "" where the math
-    has none of them.
+    """A hint, appended to the reason, on how to respell a softmax whose scores are stored; "" if the
+    math has no such spelling.
     """
     nodes = [part for part in op.nodes if streamed in part.axes]
     calls = [part for part in nodes if isinstance(part, Call)]
@@ -47,7 +47,7 @@ def write_instead(op: Op, streamed: str) -> str:
 
 
 def _multiplies_taken_rows(node: Node) -> bool:
-    """Whether a sum is of rows that are taken by positions along several axes."""
+    """Whether a sum reduces rows that are gathered by positions with several axes."""
     if not isinstance(node, Reduce):
         return False
     taken = (part for part in node.nodes if isinstance(part, Load | Take) and {*part.axes} & {*node.over})
@@ -100,7 +100,7 @@ class Stream:
 
     @property
     def positions(self) -> tuple[str, ...]:
-        """The axes of what streams: the streamed axis, and those of the loops around it."""
+        """The streamed axis, after the axes of the loops around it."""
         return (*self.outer_axes, self.streamed)
 
     @property
@@ -179,7 +179,7 @@ def unless_zero(divisor: Node, but: Iterable[Node] = ()) -> Call:
 
 
 def where_not_zero(node: Node) -> Node:
-    """What `unless_zero` was given; another node as it is."""
+    """The argument of `unless_zero`; any other node unchanged."""
     match node:
         case Call(function="where", args=(Call(args=(test, *_)), Constant(value=1.0), divisor)):
             tests = (unless_zero(divisor).args[0], node.args[0])
@@ -209,8 +209,8 @@ def _wide(op: Op, stream: Stream) -> tuple[str, ...]:
 
 
 def in_kernels(stream: Stream, axes: tuple[str, ...]) -> tuple[str, ...]:
-    """The axes of a tensor as they are where those of the batch come first, and then those of the heads of a group, or
-    of turns; else these, and last rows or what streams, and widths.
+    """The axes of a tensor in the order of kernels: unchanged if batch, head and outer loop axes come first; else these
+    come first, and rows, the streamed axis and widths last.
     """
     first = tuple(axis for axis in (*stream.batch, *stream.heads, *stream.outer_axes) if axis in axes)
     if axes[: len(first)] == first:
@@ -220,6 +220,6 @@ def in_kernels(stream: Stream, axes: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def moved(axes: tuple[str, ...], order: tuple[str, ...]) -> tuple[int, ...]:
-    """The dimensions of a tensor that come last in another order, counted from the end; none where it is the same."""
+    """The dimensions of a tensor from the first that differs in `order` on, as negative indices; () if none does."""
     same = next((place for place, (one, other) in enumerate(zip(axes, order, strict=True)) if one != other), len(axes))
     return tuple(axes.index(axis) - len(axes) for axis in order[same:])

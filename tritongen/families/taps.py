@@ -1,7 +1,7 @@
 """The family of sums with an element for each tap of a window.
 
-Programs go through their part of some rows once, for all taps. Where a column is, and which taps are within bounds
-there, is computed once for the entire outer axis.
+Each program reads its chunk of some rows once, for all taps. The position of a column, and which taps are within bounds
+there, are computed once for the entire outer axis.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ from .family import Family, Step
 from .rowwise.kernels import SPLITS, part_pointers
 from .rowwise.sizes import RowSizes
 
-MOST = 32  # taps, since every lane keeps a sum for each
+MOST = 32  # taps, since each lane holds an accumulator for each
 
 
 @dataclass(frozen=True, slots=True)
 class TapsProgram(Program):
     """A sum for each row and each of its `taps`, axes of fixed lengths that only positions depend on.
 
-    Programs loop over an `outer` axis, on which no position depends, for all that they compute of their columns; "" if
-    there is none.
+    For each block of columns, programs loop over an `outer` axis, on which no position depends; "" if there is
+    none.
     """
 
     taps: tuple[str, ...]
@@ -67,7 +67,7 @@ class TapsProgram(Program):
 
 
 def _outer(op: Op, over: tuple[str, ...]) -> str:
-    """The first of the reduced axes in memory, if positions depend on others alone, which may be long; else ""."""
+    """The first reduced axis in memory, if positions depend only on the others, and these may be long; else ""."""
     pinned = pinned_axes(tuple(value.node for value in op.values)) & {*over}
     orders = {tuple(a for a in t.type.axes if a in over) for t in op.inputs if {*over} <= {*t.type.axes}}
     if len(orders) != 1 or not pinned:
@@ -110,7 +110,7 @@ class TapsBuilder:
         return [*lines, For(tl.static_range(count), index="tap", body=(store,))]
 
     def through_outer(self, lowering: Lowering) -> list[Line]:
-        """The loop through the outer axis, which programs share as they do columns."""
+        """The loop over the outer axis, which is split between programs, as columns are."""
         lines = [*self.at(2, lowering), *self.through_taps(lowering)]
         if not self.program.outer:
             return lines
@@ -119,7 +119,7 @@ class TapsBuilder:
         return [For(every, index=index_of(self.program.outer), body=tuple(lines))]
 
     def through_taps(self, lowering: Lowering) -> list[Line]:
-        """The loop through the taps, unrolled."""
+        """The loop over the taps, unrolled."""
         lengths, name = dict(self.op.sizes), self.total.name
         first, *others = self.program.taps
         place = V[index_of(first)]
@@ -134,7 +134,7 @@ class TapsBuilder:
         return inside
 
     def at(self, depth: int, lowering: Lowering) -> list[Line]:
-        """What is read and computed in as many loops, and in none further inside."""
+        """The loads and values that are inside of exactly `depth` loops."""
         inputs = self.assembler.inputs_of([*self.values, self.total])
         read = (tensor for tensor in inputs if self.depth(tensor.type.axes) == depth)
         lines = [line for tensor in read for line in self.tile.load_lines(tensor)]
@@ -143,12 +143,12 @@ class TapsBuilder:
         ]
 
     def depth(self, axes: tuple[str, ...]) -> int:
-        """The number of loops that something with these axes is inside of."""
+        """The number of loops that a value with `axes` is inside of."""
         loops = (self.program.cols, (self.program.outer,), self.program.taps)
         return max((n for n, own in enumerate(loops, 1) if {*own} & {*axes}), default=0)
 
     def term(self, lowering: Lowering) -> Expr:
-        """What is summed, 0 in masked lanes."""
+        """The summand, 0 in masked lanes."""
         node = self.total.node
         assert isinstance(node, Reduce)
         term = lowering.operand(node.arg)
@@ -157,7 +157,7 @@ class TapsBuilder:
         return tl.where(V.col_mask, term, 0.0)
 
     def is_masked(self, node: Call) -> bool:
-        """Whether a choice of an element is a masked load, which gives the other number in lanes that are off."""
+        """Whether a `where` of an element is a masked load, which gives its `other` value in masked lanes."""
         return self.assembler.lowering().read_where(node) is not None
 
 
@@ -165,7 +165,7 @@ class TapsModule(RowSizes):
     """The module of the kernel of some sums at taps."""
 
     def __init__(self, program: TapsProgram, around: Around) -> None:
-        # Sums are stored row after row, whatever the layout of what they are the gradients of.
+        # Sums are stored row after row, whatever the layout of the weights that they are gradients of.
         op = replace(program.op, by_row=program.op.by_row | {program.op.results[0].output.name})
         program = replace(program, op=op)
         builder = TapsBuilder(program)
@@ -193,12 +193,12 @@ class TapsModule(RowSizes):
         return self.built(body, Traffic(frozenset({"taps"}), taps=self.count))
 
     def is_read_by_rows(self) -> bool:
-        """Never: columns next to one another are read at places next to one another, moved by a tap."""
+        """Never: adjacent columns are read at adjacent positions, offset by a tap."""
         return False
 
 
 class Taps(Family[TapsProgram]):
-    """Sums for taps, as the gradient of a convolution's weights is: inputs are gone through once for all of them."""
+    """Sums for taps, as in the gradient of a convolution's weights: inputs are read once for all taps."""
 
     title = "sums for taps"
 

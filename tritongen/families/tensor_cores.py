@@ -1,4 +1,4 @@
-"""What kernels that multiply on tensor cores share: the blocks of a schedule, and the precision of float32."""
+"""Helpers for kernels that use tensor cores: the blocks of a schedule, and the precision of float32."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ..spec.types import SPLIT_PRECISIONS, Schedule
 from ..testing.tests import tolerances
 
 SMALLEST = 16  # along each axis of what tensor cores multiply, as Triton has it
-# Of float32 that is not multiplied in full: how much further from float64 it may be than torch's own result.
+# For float32 of reduced precision: how many times torch's error against float64 is allowed.
 ERRORS = {"tf32": 8192, "bf16x3": 16}
 CHAINED = 8  # times that, where results of matmuls are multiplied again: measured errors of an MLP are up to 5 times it
 
@@ -29,12 +29,12 @@ def too_small(schedule: Schedule, tiles: str, *keys: str) -> list[Mistake]:
 
 
 def input_precision(op: Op) -> Expr:
-    """How kernels spell the precision of float32: by a constant of the runtime what the interpreter does not know."""
+    """The `input_precision` of float32; a constant of the runtime if the interpreter does not support it."""
     return V[op.precision.upper()] if op.precision in SPLIT_PRECISIONS else Expr(literal(op.precision))
 
 
 def allowed_errors(op: Op, is_chained: bool = True, is_coarse: bool = False) -> Mapping[str, str]:
-    """What tests allow float32 results of matmuls that are not multiplied in full; coarse are sums of 14 bits."""
+    """The errors that tests allow for float32 matmuls of reduced precision; `is_coarse` is for sums of 14 bits."""
     coarse = {"float32": "2e-3"} if is_coarse or op.precision == "tf32" else {}
     return {
         **tolerances(op, others=coarse),

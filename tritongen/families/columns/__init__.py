@@ -1,1 +1,1 @@
-"""Sums over rows beside what is mapped."""
+"""Sums over rows in addition to mapped results."""

@@ -1,4 +1,4 @@
-"""The family of rows that are mapped and at the same time summed up, column by column."""
+"""The family of column sums: rows are mapped, and summed in the same pass."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from .program import SumsProgram, recognise_sums, statistics
 
 
 class Columns(Family[SumsProgram]):
-    """Sums over rows beside what is mapped, as the gradient by a weight is."""
+    """Sums over rows in addition to mapped results, as for the gradient of a weight."""
 
     title = "column sums"
 
     def take(self, op: Op) -> SumsProgram | None:
         program = recognise_sums(op)
         rows = statistics(program) if program is not None else None
-        # The step that reduces rows alone gets no shapes besides those of its tensors.
+        # The step that reduces rows alone gets no shapes in addition to its tensors.
         axes = {axis for tensor in op.inputs if tensor.default is None for axis in tensor.type.axes}
         return program if rows is None or lengths_read(rows) <= axes | dict(op.sizes).keys() else None
 
@@ -50,7 +50,7 @@ class Columns(Family[SumsProgram]):
 
 
 def _telling(program: SumsProgram, rows: Op) -> list[Input]:
-    """Inputs that tell lengths of the rows, where those that are reduced may be left out."""
+    """Inputs whose shapes determine lengths of the rows, if the inputs that are reduced are optional."""
     always = [tensor for tensor in program.op.inputs if tensor.default is None]
     known = {axis for tensor in always if tensor in rows.inputs for axis in tensor.type.axes}
     missing = {*program.row_axes, *program.cols, *lengths_read(rows)} - known - dict(program.op.sizes).keys()

@@ -21,7 +21,7 @@ from .program import SumsProgram
 
 
 class SumsModule(RowSizes):
-    """Takes `rows`, the name of the function that reduces the rows alone, and the operator that goes on from there."""
+    """The module of kernels with column sums; `rows` is the operator that reduces the rows alone, if that is a step."""
 
     def __init__(self, program: SumsProgram, around: Around, rows: Op | None) -> None:
         self.sums, self.rows, self.once = program.sums, rows, not program.waits
@@ -29,11 +29,11 @@ class SumsModule(RowSizes):
         self.full = full_kernel(program) if program.reductions else None
         self.shared = shared_kernel(program) if program.reductions else None
         self.tiles = tiles_kernel(program, _given(program, rows) if rows else program.op, whole.space)
-        # Sums are stored column after column, whatever the layout of what they are the gradients of.
+        # Sums are stored contiguously, whatever the layout of the weights that they are gradients of.
         op = replace(program.op, by_row=program.op.by_row | set(program.sums))
         kernels = [one.kernel for one in (self.full, self.shared, self.tiles) if one is not None]
         super().__init__(Program(op, program.cols), False, whole.space, whole.compute, kernels, around)
-        # CTAs share rows of contiguous columns alone, and torch sees no cooperative launches.
+        # CTAs share only rows with contiguous columns, and registered operators have no cooperative launches.
         if self.shared and (self.contiguous == expr(False) or around.register == "triton_op"):
             self.kernels.remove(self.shared.kernel)
             self.shared = None
@@ -80,7 +80,7 @@ class SumsModule(RowSizes):
 
     @property
     def contiguous(self) -> Expr | None:
-        """Whether columns are next to each other in memory in all tensors; None where the axes of all tell that."""
+        """Whether columns are contiguous in memory in all tensors; None if the axes of all determine that they are."""
         cols = {*self.space.col_axes}
         moving = self.host.moving(self.space.cols)
         laid_out = {axes[-1] in cols for _, axes, _ in moving if self.space.steps(axes, self.space.rows)}
@@ -93,7 +93,7 @@ class SumsModule(RowSizes):
         return {*result.axes} != {*self.space.row_axes, *self.space.col_axes}
 
     def read(self, kernel: SumsKernel) -> tuple[str, ...]:
-        """What each iteration of a kernel reads along the columns."""
+        """The inputs that each iteration of a kernel reads along the columns."""
         return tuple(tensor.name for tensor in self.op.inputs for _ in range(kernel.reads.count(tensor.name)))
 
     def rows_function(self) -> Expr:
@@ -104,7 +104,7 @@ class SumsModule(RowSizes):
 
 
 def _given(program: SumsProgram, rows: Op) -> Op:
-    """The operator with what the rows reduce to as inputs, and without what only that needs."""
+    """The operator with the row statistics as inputs, and without the inputs that only these need."""
     op, names = program.op, program.of_rows
     inputs = [Input(r.output.name, TensorType(_stored_as(rows, r), plain_shape(r.axes))) for r in rows.results]
     results = {result.output.name for result in op.results}
@@ -118,6 +118,6 @@ def _given(program: SumsProgram, rows: Op) -> Op:
 
 
 def _stored_as(rows: Op, result: Result) -> tuple[str, ...]:
-    """The dtypes in which the function that reduces the rows stores a result: float32 where no call computes wider."""
+    """The dtypes in which the function that reduces the rows stores a result; COMPUTED is float32 if all is."""
     dtypes = result.dtype.intermediates
     return ("float32",) if dtypes == COMPUTED and compute_of(rows).text == "tl.float32" else dtypes

@@ -1,7 +1,7 @@
-"""Kernels that map rows and at the same time sum over them, as the gradient by a weight does.
+"""Kernels that map rows and sum over them in one pass, as for the gradient of a weight.
 
-Each program loops over rows and keeps partial sums; a second kernel reduces them. So everything is read
-once, and the order of the additions is always the same.
+Each program loops over rows and accumulates partial sums; a second kernel reduces them. So everything is read once, and
+the order of the additions is deterministic.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from .program import SumsProgram
 
 @dataclass(frozen=True, slots=True)
 class SumsKernel:
-    """A kernel; `slots` are the mailboxes in which CTAs that share rows publish partial sums, and `reads` the inputs
-    that each iteration reads along the columns, those that it reads twice twice.
+    """A kernel; CTAs that share rows publish partial sums in the mailboxes `slots`, and `reads` lists the inputs that
+    each iteration reads along the columns, twice if it reads them twice.
     """
 
     kernel: Kernel
@@ -37,7 +37,7 @@ class SumsKernel:
 
 
 def _mapped(program: SumsProgram, op: Op) -> Op:
-    """The operator with what is summed in place of the sums."""
+    """The operator with each column sum replaced by its summand, and without the sums as results."""
     values = tuple(_summand(v) if v.name in program.sums else v for v in op.values)
     return replace(op, values=values, results=tuple(r for r in op.results if r.output.name not in program.sums))
 
@@ -48,8 +48,8 @@ def _summand(value: Value) -> Value:
 
 
 class Sums(Rows):
-    """The lines of one kernel of an operator that accumulates sums beside what it maps: of its own, or of one that is
-    `given` what the rows reduce to, in the space of the former.
+    """The lines of one kernel that accumulates column sums and computes mapped results: of the operator itself, or of
+    `given`, which has the row statistics as inputs, in the operator's space.
     """
 
     def __init__(self, program: SumsProgram, given: Op | None = None, space: Space | None = None) -> None:
@@ -62,8 +62,8 @@ class Sums(Rows):
         return [Let(name, zeros) for name in self.sums]
 
     def finish(self, values: Iterable[Value], first: Expr | None = None) -> list[Line]:
-        """What is mapped and what is added to the sums; of the programs that share a row, the `first` stores what is of
-        the row alone.
+        """Computes `values`, adds to the column sums, and stores the results; if programs share a row, only the `first`
+        stores the per-row results.
         """
         lines: list[Line] = []
         for value in values:
@@ -74,13 +74,11 @@ class Sums(Rows):
         return lines
 
     def reduced(self, values: list[Value], full: bool) -> list[Line]:
-        """Some values, two sums of a row at a time where that can be; without `full`, the partial sums of a chunk of
-        it.
-        """
+        """Computes `values`, with independent sums two at a time; without `full`, the partial sums of a chunk."""
         lines: list[Line] = []
         waiting: list[Value] = []
         for value in self.means_first(values):
-            mean = self.mean_of(value.node)  # that a variance goes by
+            mean = self.mean_of(value.node)  # that a variance uses
             needs = references(value.node) | ({mean.name} if mean else set())
             if needs & {other.name for other in waiting}:
                 lines += self.summed(waiting, full)
@@ -92,7 +90,7 @@ class Sums(Rows):
         return lines + self.summed(waiting, full)
 
     def summed(self, values: list[Value], full: bool) -> list[Line]:
-        """The sums that are needed under the same conditions, two at a time."""
+        """Reduces sums two at a time if they are needed under the same conditions."""
         lines: list[Line] = []
         paths = {value.name: self.choices.of(value.name) for value in values}
         for path in dict.fromkeys(paths.values()):
@@ -115,10 +113,10 @@ class Sums(Rows):
         return lines
 
     def added(self, value: Value) -> list[Any]:
-        """Takes a tile into a sum, where the sum is asked for."""
+        """Adds a tile to a column sum, if the sum is requested."""
         self.lines.begin(value.name)
         added = self.lines.expression(value.node)
-        # Masked rows have another padding value where that suits a maximum along the columns.
+        # Masked rows may have a padding value other than 0, which suits a maximum along the columns.
         if self.other != 0 or padding_value(self.op, value.node, self.space.row_axes, self.other) != "0":
             added = tl.where(V.row_mask, added, 0.0)
         lines = nested([*self.lines.pending, Accumulate(value.name, "+", added)])
@@ -126,7 +124,7 @@ class Sums(Rows):
         return [Branch(V[f"{value.name}_partial_ptr"].is_given, lines, comment=said)]
 
     def means(self, values: list[Value]) -> list[Line]:
-        """What turns sums into means, where those are wanted."""
+        """Divides the sums of means by the number of columns."""
         means = [v.name for v in values if isinstance(v.node, Reduce) and v.node.kind == "mean"]
         paths = map(self.choices.of, means)
         return [replace(Let(name, V[name] / V.n_cols), path=path) for name, path in zip(means, paths, strict=True)]
@@ -159,8 +157,8 @@ class Sums(Rows):
 
 
 def tiles_kernel(program: SumsProgram, given: Op, space: Space) -> SumsKernel:
-    """Tiles of the `space` of the other kernels, whose dimensions the host folds once, for all of them; `given` is the
-    operator with what the rows reduce to as inputs, the same if they do not.
+    """The kernel on tiles, in the `space` of the other kernels, since the host folds dimensions once for all; `given`
+    is the operator with the row statistics as inputs, or the operator itself if it has none.
     """
     builder = Sums(program, given, space)
     assembler = builder.assembler
@@ -177,8 +175,8 @@ def tiles_kernel(program: SumsProgram, given: Op, space: Space) -> SumsKernel:
 
 
 def full_kernel(program: SumsProgram) -> SumsKernel:
-    """Rows are read twice, the second time from the cache: so they take no registers while they are reduced. If nothing
-    waits for what they reduce to, they are read once.
+    """The kernel that reads rows twice, the second time from the cache, so that they take no registers during the
+    reduction. It reads them once if no value depends on the row statistics.
     """
     builder = Sums(program)
     assembler = builder.assembler
@@ -207,8 +205,8 @@ def full_kernel(program: SumsProgram) -> SumsKernel:
 
 
 def shared_kernel(program: SumsProgram) -> SumsKernel | None:
-    """CTAs that split the columns; None where the rows' statistics are not plain sums, or where what is
-    read of the rows may be absent.
+    """The kernel whose CTAs split the columns; None if row statistics are not sums or means computed in one pass, or if
+    they read optional inputs.
     """
     builder = Sums(program)
     assembler = builder.assembler
@@ -248,6 +246,6 @@ def shared_kernel(program: SumsProgram) -> SumsKernel | None:
 
 
 def _is_sum(value: Value) -> bool:
-    """Whether a value is a sum or a mean of floating-point numbers."""
+    """Whether a value is a sum or a mean of floats."""
     node = value.node
     return isinstance(node, Reduce) and node.kind in ("sum", "mean") and node.arg.dtype.kind == "float"

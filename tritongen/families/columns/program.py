@@ -18,7 +18,7 @@ from ...spec.types import Output
 
 @dataclass(frozen=True, slots=True)
 class SumsProgram(Program):
-    """An operator whose `sums` are over all axes but the columns, over which its other reductions are."""
+    """An operator whose `sums` are over all axes but the columns; its other reductions are over the columns."""
 
     sums: tuple[str, ...]
 
@@ -32,28 +32,28 @@ class SumsProgram(Program):
 
     @property
     def waits(self) -> bool:
-        """Whether anything is computed of what the rows reduce to."""
+        """Whether any value depends on the reductions of the rows."""
         names = {value.name for value in self.reductions}
         return any(value.node.references & names for value in self.op.values)
 
     @property
     def of_rows(self) -> dict[str, str]:
-        """What each reduction is called where a kernel before has computed it: a name of its own, if it is a result."""
+        """The name of each reduction when a previous kernel computes it: a fresh name if it is also a result."""
         results, taken = {result.output.name for result in self.op.results}, self.op.names
         names = [value.name for value in self.reductions]
         return {name: fresh(f"{name}_sum", taken) if name in results else name for name in names}
 
     @property
     def row_axes(self) -> tuple[str, ...]:
-        """The axes of the rows, in the order in which the kernels go along them."""
+        """The axes of the rows, in the order in which the kernels iterate over them."""
         nodes = tuple(value.node for value in self.op.values if value.name not in self.sums)
         mapped = tuple(result for result in self.op.results if result.output.name not in self.sums)
         return row_space(replace(self.op, results=mapped), self.cols, nodes).row_axes
 
 
 def recognise_sums(op: Op) -> SumsProgram | None:
-    """The program, where an operator is of this kind: sums over all axes but the same few, beside results over all axes
-    and sums of rows. Of floats alone, which are added in the dtype of the computation.
+    """The program of an operator with column sums, which are over all axes but the same few, and with other results
+    that have all axes or are sums of rows; else None. Sums are of floats, added in the compute dtype.
     """
     if not only_maps_and_reduces(op):
         return None
@@ -76,10 +76,10 @@ def recognise_sums(op: Op) -> SumsProgram | None:
 
 
 def _fits_beside(op: Op, names: Set[str], cols: tuple[str, ...], every: set[str], first: Result) -> bool:
-    """Whether values beside sums of columns reduce nothing but full rows alike, and take nothing."""
+    """Whether all values but the column sums reduce only full rows, with the same axes, and gather nothing."""
     nodes = [node for value in op.values if value.name not in names for node in walk(value.node)]
     rows = [node for node in nodes if isinstance(node, Reduce)]
-    # Sums of rows, and nothing of columns: those are of the row-wise family, unless it would read them across.
+    # Without reductions of rows, the row-wise family computes the sums, unless it would read strided rows.
     lies_across = any({*t.type.axes} == every and {*t.type.axes[-1:]} & {*cols} for t in op.inputs)
     return (
         all({*node.over} == {*cols} and {*node.axes} == {*rows[0].axes} for node in rows)
@@ -95,7 +95,7 @@ def _is_sum_of_columns(node: Node, over: Set[str]) -> bool:
 
 
 def _sums_of_columns(op: Op, values: Mapping[str, Node]) -> list[Result]:
-    """The results that are reductions; of those over two sets of axes, the ones that keep the last axis in memory."""
+    """The results that are reductions; if over different sets of axes, only those that keep the last axis in memory."""
     reduced = [result for result in op.results if isinstance(values[result.output.name], Reduce)]
     if len({frozenset(_reduced(values, result)) for result in reduced}) == 1:
         return reduced
@@ -104,8 +104,9 @@ def _sums_of_columns(op: Op, values: Mapping[str, Node]) -> list[Result]:
 
 
 def _is_row_sum(op: Op, result: Result, rows: Set[str]) -> bool:
-    """Whether a result is a sum of a row: 0, as the sums of columns, if nothing is added up. Not by way of a maximum,
-    with which the sum is better reduced at once; nor with more axes, in rows of which the columns would be summed, too.
+    """Whether a result is a sum of a row, which like column sums is 0 if nothing is added up.
+
+    It may not depend on a maximum, with which the sum is better fused, and may have no axes but those of all rows.
     """
     name = result.output.name
     node = op.value(name).node

@@ -17,7 +17,7 @@ from .windows import is_windowed, shared_axes
 
 
 class Elementwise(Family[Program]):
-    """Elements that are computed each by itself."""
+    """Elements that are each computed independently."""
 
     maps_in_place = True
 

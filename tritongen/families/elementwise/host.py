@@ -17,7 +17,7 @@ from .kernels import MapKernels
 
 
 class MapModule(Common):
-    """Says which of the runtime's functions launches the kernels of a program, and on what: see its elementwise.py."""
+    """The call of the runtime's function that launches the kernels of a program: see its elementwise.py."""
 
     def __init__(self, program: Program, autotune: bool, around: Around) -> None:
         self.plan = MapKernels(program)
@@ -35,12 +35,12 @@ class MapModule(Common):
         return self.built(body, Traffic(frozenset(self.kinds), windows=windows), nests=self.nests())
 
     def passed_fake(self, launches: list[Statement]) -> list[Statement]:
-        """The function, whose launches are passed `is_fake`, as they are the dtype to compute in."""
+        """The body of the function, whose launches are passed `is_fake` and the compute dtype."""
         known = self.known(self.plan.launched[0])
         return [*self.begun(known), *self.allocated(), *self.again(known), *self.launched(launches)]
 
     def single(self, kernel: Kernel) -> Launch:
-        """The launch of a kernel of a single element, which no table has tiles for."""
+        """The launch of a kernel of a single element, for which no table has tiles."""
         tensors, _, params = self.arguments(kernel)
         sizes = tuple(map(self.value, self.plan.sizes))
         options = self.constants() | {name: self.index() for name in kernel.blocks}
@@ -74,7 +74,7 @@ class MapModule(Common):
         return arguments | {"params": params or None, "is_fake": IS_FAKE if IS_FAKE in self.around.extra else None}
 
     def line(self, operands: tuple[str, ...]) -> list[Expr]:
-        """The length of the one axis, and the strides along it of tensors that have it."""
+        """The length of the only axis, and the strides of the tensors that have it."""
         (axis,) = self.space.dims[0].axes
         moving = {name: (axes, axis, optional) for name, axes, optional in self.host.moving(self.space.dims)}
         strides = [self.host.stride(name, *moving[name]) for name in operands if name in moving]
@@ -87,24 +87,24 @@ class MapModule(Common):
         return {name: compute if name == "COMPUTE" else self.constant(name) for name in names}
 
     def axes_of(self, name: str) -> str:
-        """The axes along which a kernel steps through a tensor by strides, and which it looks up positions along."""
+        """The axes of a tensor, as text; "()" if it has none or kernels do not step through it by strides."""
         axes = self.op.tensors[name]
         return " ".join(axes) if axes and name not in without_strides(self.op) else "()"
 
     @property
     def folded(self) -> tuple[str, ...]:
-        """The axes that fold into one another; a single one is passed as it is."""
+        """The axes that fold into one another; () for a single axis other than the batch, which is passed unchanged."""
         dims = [dim for dim in self.space.rows if not dim.pinned] if self.space.split else self.space.dims
         axes = dims[0].axes if dims else ()
         return axes if len(axes) > 1 or axes == (BATCH,) else ()
 
     @property
     def n_dims(self) -> int:
-        """How many dimensions of a kernel they become."""
+        """How many dimensions of a kernel the `folded` axes become."""
         return sum(dim.axes == self.folded for dim in self.space.dims)
 
     def stepped(self) -> str:
-        """What a kernel steps through."""
+        """The iteration space of a kernel, as text."""
         space, folded = self.space, self.folded
         text = f"({' '.join(folded)})" if folded else ""
         if folded and not space.split:
@@ -113,22 +113,22 @@ class MapModule(Common):
         return " ".join([*([text] if text else []), *rows, "*".join(map(_dim_text, space.cols)) or "1"])
 
     def retry(self) -> Expr | None:
-        """The call again, where folding may leave more dimensions than a kernel has."""
+        """The retry of the call, if folding may leave more dimensions than a kernel has; else None."""
         return self.host.retry() if BATCH in self.folded or len(self.folded) > self.n_dims else None
 
     def value(self, size: Argument) -> Expr:
-        """What is passed for a length or stride: an axis stands for the length of the dimension that it is."""
+        """The value passed for a length or stride; for the length of a pinned dimension, its axis."""
         own = {dim.size: V[dim.axes[0]] for dim in self.space.dims if dim.pinned}
         return own.get(size.spelling, size.value)
 
 
 def _dim_text(dim: Dim) -> str:
-    """A dimension that is one axis, with its length where the kernel knows that, or several axes."""
+    """The axes of a dimension, followed by its length if that is a constant of the kernel."""
     axis = ".".join(dim.axes)
     return axis if dim.size.isidentifier() else f"{axis}={dim.size}"
 
 
 def _without_empty_ends(arguments: list[Term]) -> list[Term]:
-    """Arguments but for the last ones that are empty, as they are by default."""
+    """The arguments without trailing empty ones, which are the defaults."""
     given = [place for place, one in enumerate(arguments, 1) if one]
     return arguments[: max(given, default=0)]

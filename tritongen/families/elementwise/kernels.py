@@ -27,9 +27,9 @@ RUN_BLOCKS = ("BLOCK", "INDEX")
 class MapKernels:
     """The kernels of an elementwise program.
 
-    `math` is on elements that pointers are at, run by those that are `launched`: on blocks of one run of elements or of
-    all that are in a line, and on tiles. Where an input lacks an axis or the math uses an index, the one that is
-    launched has the math itself, as has that of a single element.
+    `math` is a function on the elements that its pointers address. The `launched` kernels call it: on blocks of
+    contiguous elements or of a single strided axis, and on tiles. If the space is split, since an input lacks an axis
+    or the math uses an index, or has no dimensions, `math` is None, and a single launched kernel has the math itself.
     """
 
     math: Kernel | None = None
@@ -57,7 +57,7 @@ class MapKernels:
 
     @property
     def sizes(self) -> list[Argument]:
-        """The lengths and strides that the math asks for besides."""
+        """The further lengths and strides that the math reads."""
         params = passed_scalars(self.op)
         return [argument for argument in self.others if argument.value.text not in params]
 
@@ -73,25 +73,25 @@ class MapKernels:
 
     @property
     def lengths(self) -> list[str]:
-        """Those of rows and columns that a kernel is passed, and of dimensions that rows are made of."""
+        """The lengths that a kernel is passed: rows, columns, and dimensions of the rows after the first."""
         if not self.space.dims or is_line(self.space):
             return ["n_cols"] if self.space.dims else []
         return ["n_rows", "n_cols", *(dim.size for dim in self.space.rows[1:] if dim.size.isidentifier())]
 
     @property
     def strides(self) -> list[str]:
-        """The strides that a kernel is passed: those of each tensor along what it moves along."""
+        """The strides that a kernel is passed: for each tensor, along the dimensions that it moves along."""
         others = without_strides(self.op)
         moving = [tensor for tensor in self.tensors if tensor.name not in others]
         return [one.stride(dim) for one in moving for dim in self.space.steps(one.axes, self.space.dims)]
 
-    # Those that run the math
+    # Kernels that run the math
 
     def flat(self) -> Kernel:
         return self.block(FLAT, "offsets", ["n"], self.moved())
 
     def line(self) -> Kernel:
-        """One kernel for any strides, since Triton compiles those of 1 as such."""
+        """One kernel for any strides, since Triton specializes on strides of 1."""
         return self.block(LINE, "cols", ["n", *self.strides], self.moved(self.space.cols))
 
     def strided(self) -> Kernel:
@@ -102,7 +102,7 @@ class MapKernels:
         return self.kernel("kernel", doc, sizes, (*block(of), *moved, self.run(of)), RUN_BLOCKS)
 
     def moved(self, *groups: tuple[Dim, ...]) -> Nest:
-        """What moves each pointer to the elements, along one group of dimensions after another or along the run."""
+        """Advances each pointer to its elements, along each group of dimensions, or along a contiguous run if none."""
         still = without_strides(self.op)
         moving = [tensor for tensor in self.tensors if tensor.axes and tensor.name not in still]
         steps = [tuple(tuple((dim.index, one.stride(dim)) for dim in dims) for dims in groups) for one in moving]
@@ -120,7 +120,7 @@ class MapKernels:
 
 
 def _walks(tile: Tile, end: Term, nest: list[Any]) -> tuple[Nest, tuple[str, ...]]:
-    """How a kernel that has the math goes along a space, and what its tiles are called."""
+    """The loop nest along a space of a kernel that has the math, and the names of its blocks."""
     reads = {name for line in lines_of(nest) for name in line.names}
     if not tile.space.dims or tile.space.flat:
         return (), ("INDEX",) if "INDEX" in reads and not tile.space.flat else ()

@@ -1,5 +1,5 @@
-"""Reductions over short axes of fixed lengths, as pooling is written: an element of a result goes through a window,
-also where results vary along it.
+"""Reductions over short axes of fixed lengths, as in pooling: each element of a result loops over a window, also if
+results vary along it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ TILE = ("BLOCK_N", "BLOCK_M")  # rows and lanes. Columns are the first axis of t
 
 
 def is_windowed(program: Program) -> bool:
-    """Whether programs on tiles of the results go through the reduced elements one by one, and only once."""
+    """Whether programs on tiles of the results can loop over the reduced elements one by one, in a single pass."""
     op, over = program.op, set(program.over)
     lengths = dict(op.sizes)
     if not over <= set(lengths) or math.prod(lengths[axis] for axis in over) > LONGEST:
@@ -43,7 +43,7 @@ def is_windowed(program: Program) -> bool:
 
 
 def _is_for_windows(node: Node, over: set[str]) -> bool:
-    """Whether a node is no choice, takes nothing along a window, and reduces floats in one of some ways."""
+    """Whether a node is no `Choose`, gathers nothing along a window, and, as a reduction, is one of KINDS of floats."""
     match node:
         case Choose():
             return False
@@ -55,7 +55,7 @@ def _is_for_windows(node: Node, over: set[str]) -> bool:
 
 
 def shared_axes(op: Op) -> tuple[str, ...]:
-    """The axes of fixed lengths along which nothing varies that results are made of."""
+    """The axes of results that have fixed lengths and that no input has."""
     read = {axis for tensor in op.inputs for axis in tensor.type.axes}
     return tuple(axis for axis, _ in op.sizes if axis not in read and any(axis in r.axes for r in op.results))
 
@@ -66,14 +66,15 @@ def _outside(axes: tuple[str, ...], over: Container[str]) -> tuple[str, ...]:
 
 
 def _is_disjoint(axes: tuple[str, ...], over: set[str]) -> bool:
-    """Whether others are between the axes of a window, whose elements would be no row next to one another."""
+    """Whether other axes lie between the axes of a window, so that its elements are not contiguous."""
     places = [place for place, axis in enumerate(axes) if axis in over]
     return len(places) == len(over) < places[-1] - places[0] + 1
 
 
 def _has_even_columns(program: Program) -> bool:
-    """Whether the last axes of results, of those of windows and the one before them, are one dimension of every tensor
-    that has any of the former. Nothing that is read again may have been written over.
+    """Whether the `columns` of results are the end of one dimension of each tensor that has window axes among them.
+
+    Results may not overwrite inputs, which are read again, and nothing may be gathered.
     """
     op, over = program.op, set(program.over)
     cols = columns(program)
@@ -89,14 +90,14 @@ def _has_even_columns(program: Program) -> bool:
 
 
 def columns(program: Program) -> tuple[str, ...]:
-    """The last axis of results that does not run along a window, and those behind it, which do."""
+    """The last axis of results that does not run along a window, and the axes after it, which do."""
     axes = program.op.results[0].axes
     return axes[axes.index(_outside(axes, program.over)[-1]) :]
 
 
 def space_of_results(program: Program, space: Space) -> Space:
-    """The space of results that vary along a window, given that of windows: what they share is computed for each of the
-    last of its axes, so that they are stored next to one another.
+    """The space of results that vary along a window, given the space of windows: its columns include the last axes of
+    the window, so that stores are contiguous.
     """
     cols = columns(program)
     taken = tuple(dim for dim in space.taken if not set(dim.axes) & set(cols))
@@ -104,7 +105,7 @@ def space_of_results(program: Program, space: Space) -> Space:
 
 
 def space_of_windows(program: Program, space: Space) -> Space:
-    """The space of windows, each with one element of the columns of results, given that of those."""
+    """The space of windows, one for each column of results, given the space of results."""
     (dim,) = space.cols
     first, *others = dim.axes
     col = Dim((first,), index_of(first) if others else "cols", "n_cols", first.lower(), True)
@@ -114,18 +115,18 @@ def space_of_windows(program: Program, space: Space) -> Space:
 
 
 class WindowLines:
-    """The lines of programs that go through a window for each element."""
+    """The lines of programs that loop over a window for each element."""
 
     def __init__(self, program: Program, assembler: Assembler, values: list[Value]) -> None:
         self.program, self.assembler, self.values = program, assembler, values
         self.lowering = assembler.lowering()
         self.lengths, self.over = dict(program.op.sizes), set(program.over)
         self.reductions = [value for value in values if isinstance(value.node, Reduce)]
-        # Those that vary along a window.
+        # The values that vary along a window.
         self.inside = [v for v in values if v not in self.reductions and set(v.node.axes) & self.over]
 
     def lines(self) -> list[Any]:
-        """What is the same for a full window, the loop through it, and what is made of the reductions."""
+        """The lines before the loop over a window, the loop, and the values that depend on its reductions."""
         later = _made_of(self.program.op, self.reductions)
         others = [value for value in self.values if value not in (*self.reductions, *self.inside)]
         count = str(math.prod(self.lengths[axis] for axis in self.program.over))
@@ -140,7 +141,7 @@ class WindowLines:
         return lines + [line for value in others if value.name in later for line in self.lowering.line(value)]
 
     def body(self, states: list[tuple[Value, Running]]) -> list[Line]:
-        """What is read and computed of each element of a window, and the steps of the reductions."""
+        """The body of the loop over a window: loads, values of each element, and the steps of the reductions."""
         reduced = needed(self.program.op.values, [value.name for value in self.reductions])
         body = self.assembler.reads(reduced, window=True)
         body += [line for value in self.inside if value in reduced for line in self.lowering.line(value)]
@@ -152,32 +153,32 @@ class WindowLines:
         return body
 
     def start(self, value: Value, state: Running) -> Line:
-        """Where a reduction begins."""
+        """The initial state of a reduction."""
         (one,) = state.states
         rows, lanes = ("", "BLOCK") if is_line(self.assembler.tile.space) else TILE
         comment = f"{value.name} = {value.source}" if value.source else ""
         return replace(replace(one, rows=rows, lanes=lanes).line, comment=comment)
 
     def through(self, assembler: Assembler, body: list[Line]) -> Nest:
-        """The loop through a window, unrolled."""
+        """The loop over a window, unrolled."""
         inside: Nest = nested(body)
         for dim in reversed([dim for dim in assembler.tile.space.taken if set(dim.axes) <= self.over]):
             if any(f"{dim.index}.to(" in line.text for line in body if isinstance(line, Line)):
-                # Unrolled, it is a plain number, which has no dtype to be cast from.
+                # Unrolled, it is a Python integer, which has no dtype to cast from.
                 inside = (Let(dim.index, tl.full((), dim.index, "tl.int64")), *inside)
             inside = (For(tl.static_range(self.lengths[dim.axes[0]]), index=dim.index, body=inside),)
         return inside
 
-    # Of results that vary along a window
+    # Results that vary along a window
 
     def decoded(self) -> list[Line]:
-        """Which window a column of results is in."""
+        """The index of the window that a column of results is in."""
         first, *others = columns(self.program)
         count = math.prod(self.lengths[axis] for axis in others)
         return [Let(index_of(first), V.cols // count)] if others else []
 
     def results(self, assembler: Assembler) -> Nest:
-        """The loop through the results, in their own space, once their reductions are known."""
+        """The loop over the results, in their own space, once the windows are reduced."""
         op = self.program.op
         wanted = needed(tuple(self.inside), [result.output.name for result in op.results])
         along = (tensor for tensor in assembler.inputs_of(wanted) if {*tensor.type.axes} & self.over)
@@ -192,6 +193,6 @@ def _in_window(value: Value, over: set[str]) -> bool:
 
 
 def _made_of(op: Op, reductions: Iterable[Value]) -> set[str]:
-    """Reductions, and the values that are made of them."""
+    """The names of reductions, and of the values that depend on them."""
     names = {value.name for value in reductions}
     return {value.name for value in op.values if names & reached(op.refs, [value.name], ())}

@@ -15,12 +15,12 @@ from ..family import Family, Step
 from .host import RowsModule
 from .kernels import RowBuilder
 
-TESTED_SPLITS = "(2, 3, 8)"  # how many programs share a row
+TESTED_SPLITS = "(2, 3, 8)"  # programs that share a row
 _SPLITTING = {"rowwise.Split", "rowwise.run_sums", "streaming.Split"}  # what hosts call to have programs share rows
 
 
 def splits(*modules: Module) -> str:
-    """Into how many parts tests split rows, where programs may share them: as states that they merge, or as sums."""
+    """The numbers of chunks into which tests split rows, if some module splits them; else ""."""
     return TESTED_SPLITS if any(_SPLITTING & one.called for one in modules) else ""
 
 

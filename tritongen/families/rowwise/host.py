@@ -1,4 +1,4 @@
-"""The view of a function that reduces rows, and may map them back: see `tritongen.families.rowwise.kernels`."""
+"""The view of a function that reduces rows, and may broadcast them back: see `tritongen.families.rowwise.kernels`."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from .sizes import RowSizes, row_after_row
 
 
 class RowsModule(RowSizes):
-    """The module of kernels over rows that some function plans."""
+    """The module of kernels over rows, which `kind` plans."""
 
     def __init__(self, program: P, autotune: bool, around: Around, kind: Callable[[P, bool], Rows]) -> None:
         program = row_after_row(program, around)
         plan = self.plan = kind(program, autotune)
-        # Searches, and what torch sees launched, have no cooperative launches; a gradient takes more registers.
+        # No cooperative launches in searches or registered operators; a gradient takes more registers.
         launches_alike = not autotune and around.register == "none" and not around.is_gradient
         self.shared = share_rows(program) if launches_alike and program.reductions else None
         kernels = [*plan.kernels.values(), *([self.shared.kernel] if self.shared else [])]
@@ -51,11 +51,11 @@ class RowsModule(RowSizes):
 
     @property
     def kind(self) -> str:
-        """What the name of the table of the loop along a row begins with."""
+        """The prefix of the name of the table of the loop along a row."""
         return self.table().upper()
 
     def launches(self) -> Iterator[Let | Launch]:
-        """The launches, from kernels for the shortest rows on, each of which ends the function where rows suit it."""
+        """The launches, kernels for the shortest rows first; each returns from the function if it suits the rows."""
         plan, search = self.plan, self.autotune
         if self.shares_constants():
             yield Let("constants", self.constants_of(self.loop))
@@ -64,7 +64,7 @@ class RowsModule(RowSizes):
             yield Let("table", call("heuristics.Uniform", self.table_of_loop(), steady))
         yield Let("rows", self.rows())
         registers = (self.table_of("REGISTERS"), self.launcher(self.registers)) if self.registers else ()
-        # No other kernel is asked whether it suits rows that registers do not hold, or it suits none that they do.
+        # Without other candidates, a single call runs the kernel in registers or the loop.
         runs = registers and not (self.partial or plan.are_sums or search or self.is_uniform)
         if registers and not runs:
             run = call("rowwise.search_registers" if search else "rowwise.run_registers", "rows", *registers)
@@ -72,7 +72,7 @@ class RowsModule(RowSizes):
             yield Launch(run, once.negated if self.is_uniform else None, ends=self.returned)
         last = call("rowwise.run", "rows", *registers) if runs else self.by_loop()
         if self.shared is not None:
-            assert self.given(self.shared.kernel) == self.given(self.loop)  # It is called with what the loop is.
+            assert self.given(self.shared.kernel) == self.given(self.loop)  # It gets the arguments of the loop.
             yield Launch(
                 self.cooperative(self.shared), ends="" if runs else self.returned, instead=last if runs else None
             )
@@ -104,12 +104,12 @@ class RowsModule(RowSizes):
             args=self.args(loop),
             constants=self.own_constants(loop),
             vector=self.of_vectors() if "VECTOR" in loop.constexprs else "",
-            # The per-row values and columns, where the kernels do not take both: of one row, as it may be.
+            # The lengths, if the loop's kernel does not take both, e.g. because there is a single row.
             shape="" if {V.n_rows, V.n_cols} <= {*self.own_sizes(loop)} else ("n_rows", "n_cols"),
         )
 
     def by_loop(self) -> Expr:
-        """The call of the kernel that loops along each row, which suits any."""
+        """The call of the kernel that loops along each row, which suits rows of any length."""
         if self.plan.are_sums:
             added = self.around.wrapped("reduce.reduce_partials_kernel")
             return call("rowwise.run_sums", "rows", states=self.states(), add_kernel=added)
@@ -124,7 +124,7 @@ class RowsModule(RowSizes):
         return call(run, "rows", launcher, held=held, n_words=len(shared.exchanged), merges=merges)
 
     def merged(self, partial: Kernel) -> Expr:
-        """The call that merges what the parts of a row come to, and maps the rows where they are mapped."""
+        """The call that merges the partial states of each row, and broadcasts them back if there is such a kernel."""
         if mapping := self.plan.kernels.get("mapping"):
             own = self.launch_of(mapping)
             blocks = {"first": _of_blocks(partial), "own": _of_blocks(mapping)}
@@ -134,21 +134,21 @@ class RowsModule(RowSizes):
         return call("rowwise.run_split_merge", "rows", "split", own.pop("kernel"), **own, counted=is_counted)
 
     def launch_of(self, kernel: Kernel) -> dict[str, Term]:
-        """A kernel, and what it takes."""
+        """A kernel, with its arguments and constants."""
         own = self.own_constants(kernel)
         return {"kernel": self.launcher(kernel), "args": self.args(kernel), "constants": own}
 
     def own_constants(self, kernel: Kernel) -> Term:
-        """What a kernel is compiled for, by a name where that of the loop has one."""
+        """The constants of a kernel; `constants` if they equal the loop's, and those have a name."""
         own = self.constants_of(kernel)
         return "constants" if self.shares_constants() and own == self.constants_of(self.loop) else own
 
     def shares_constants(self) -> bool:
-        """Whether several kernels are compiled for the same, which gets a name."""
+        """Whether a split shares constants with the loop, so that they get a name."""
         return self.partial is not None and bool(self.constants_of(self.loop))
 
     def states(self) -> Term:
-        """The dtypes of the states of a part of a row."""
+        """The dtypes of the partial states of a row."""
         states = self.plan.states
         known = {"INDEX": expr("torch.int64"), "COMPUTE": tensors.torch_dtype("compute")}
         dtypes = [known.get(dtype) or expr(dtype.replace("tl.", "torch.")) for _, dtype, _ in states]
@@ -175,20 +175,20 @@ class RowsModule(RowSizes):
             return self.plan.table
         if self.is_read_by_rows() and gathered(self.op):
             return "lookup"
-        # Of the elements that are compared, none is read for one row alone.
+        # Pairs: two inputs together have all rows and columns, but no input has all of them.
         every = {*self.space.row_axes, *self.space.col_axes}
         axes = [{*load.axes} for load in self.loads]
         are_pairs = every in [one | other for one in axes for other in axes] and every not in axes
         return "pairs" if are_pairs and not self.program.maps_back and self.registers is None else "loop"
 
     def of_vectors(self) -> str:
-        """The tensor whose elements tell how many columns a thread loads at once: the largest, or the first that is not
-        optional.
+        """The tensor whose dtype determines how many columns a thread loads at once: the largest, or the first required
+        input if that is none.
         """
         required = [tensor.name for tensor in self.op.inputs if tensor.default is None]
         return self.largest() if self.largest() in required else required[0]
 
 
 def _of_blocks(kernel: Kernel) -> Term:
-    """The constants that a kernel takes and that follow from its blocks, None where there are none."""
+    """The constants of a kernel that follow from its blocks; None if there are none."""
     return tuple(quoted(name) for name in kernel.constexprs if name in OF_BLOCKS) or None

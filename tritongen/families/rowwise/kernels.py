@@ -1,8 +1,8 @@
 """Kernels over rows: each row is reduced, and may be broadcast back over its columns.
 
-Three shapes of the same math: the row in registers, a loop along the row, and a long row split between programs, which
-reduce a part each, and merged by a second kernel, which maps it back where that is asked for. Which one runs is decided
-on the host.
+Three kernels for the same math: the row in registers, a loop along the row, and a long row split between programs. Of a
+split row, each program reduces a chunk, and a second kernel merges the partial states and, if results have columns,
+broadcasts them back. The host decides which one runs.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ from ...passes.exponentials import takes_finite
 from ...passes.structure import Program, references
 from .rows import Rows
 
-SPLIT_FROM = 32_768  # columns: two chunks of a row that is broadcast back, as the runtime's heuristics have it
+SPLIT_FROM = 32_768  # columns: two chunks of a row that is broadcast back, as in the runtime's heuristics
 SPLITS = (Argument("n_splits", V.n_splits), Argument("split_cols", V.split_cols))
 
 
 class RowBuilder(Rows):
-    """The kernels of a row program; with `searched`, none whose launches tune nothing."""
+    """The kernels of a row program; `searched` leaves out the kernel of plain sums, whose launch is not tuned."""
 
     def __init__(self, program: Program, searched: bool = False) -> None:
         super().__init__(program)
         self.sorts = any(is_order(value.node) for value in self.op.values)
         self.table = "sort" if self.sorts else self.table
-        self.is_alone = len(self.passes) == 1 and not program.maps_back  # whether one walk along a row finds all
+        self.is_alone = len(self.passes) == 1 and not program.maps_back  # whether one loop along a row is enough
         self.are_sums = not searched and self.is_alone and self.are_plain_sums()
         over = {*program.over}
         self.row_results = [result for result in self.op.results if over.isdisjoint(result.axes)]
@@ -92,11 +92,11 @@ class RowBuilder(Rows):
         return self.assembler.kernel("loop_kernel", doc, setup, [BLANK, *loops], stores)
 
     def is_simple(self) -> bool:
-        """Whether a loop along a row is as good as the row in registers: its states are one number."""
+        """Whether each reduction has a single state, so that a loop along a row is as good as the row in registers."""
         return all(len(state.states) == 1 for _, state in self.running(self.reductions))
 
     def are_plain_sums(self) -> bool:
-        """Whether the results are one or two sums or means along rows that are stored as they are."""
+        """Whether the results are one or two sums or means along rows, stored without further math."""
         nodes = {value.name: value.node for value in self.reductions}
         names = {result.output.name for result in self.op.results}
         plain = all(isinstance(node, Reduce) and node.kind in ("sum", "mean") for node in nodes.values())
@@ -112,7 +112,7 @@ class RowBuilder(Rows):
     # Walks along the columns
 
     def barrier(self) -> list[Line]:
-        """Of results over inputs: what other threads take from a row must be read before."""
+        """The barrier before results overwrite inputs, whose rows other threads may still gather from."""
         if not any(result.over for result in self.op.results):
             return []
         names = " and ".join(result.over for result in self.op.results if result.over)
@@ -120,7 +120,7 @@ class RowBuilder(Rows):
         return [Do(tl.debug_barrier(), comment=comment)]
 
     def again(self, known: set[str], lowering: Lowering) -> Pass:
-        """The loop that maps the columns, once their row is known."""
+        """The loop that computes the results with columns, once the row is reduced."""
         wanted = self.left(self.tile_results, known)
         body = self.assembler.reads(wanted, None, True, "read_once", self.first(V.last - V.start))
         for value in wanted:
@@ -130,11 +130,11 @@ class RowBuilder(Rows):
         return Pass(comment, (), tuple(body), (), backwards=True)
 
     def arguments(self, reductions: list[Value], known: Container[str] = ()) -> list[Value]:
-        """The values that some reductions are of, and what those need, beside what is known."""
+        """The operands of `reductions` and the values that these need, except those in `known`."""
         return needed(self.op.values, [name for value in reductions for name in references(value.node)], known)
 
     def walks(self, passes: list[list[Value]], known: set[str], lowering: Lowering, span: Span = ROW) -> list[Pass]:
-        """The loops along the columns; what they find out becomes known."""
+        """The loops along the columns, one for each pass; adds what they compute to `known`."""
         walks: list[Pass] = []
         for level, reductions in enumerate(passes):
             states = self.running(reductions, span)
@@ -157,7 +157,7 @@ class RowBuilder(Rows):
         return walks
 
     def first(self, at: Expr) -> Expr | None:
-        """The first column of a block; None where vectors of columns share a state, which need an element each."""
+        """The first column of a block; None if vectors of columns share a state, since each column needs an element."""
         return None if self.pairs else at
 
     @property
@@ -166,7 +166,7 @@ class RowBuilder(Rows):
         return () if self.pairs else tuple(found)
 
     def replaced(self, value: Value, reductions: list[Value]) -> bool:
-        """Whether a mapped value is needed only by sums that run together with their maximum."""
+        """Whether only sums that are accumulated together with their maximum need a mapped value."""
         users = [r for r in reductions if value.name in {v.name for v in needed(self.op.values, [r.name])}]
         return bool(users) and all(r.name in self.pairs for r in users)
 
@@ -183,13 +183,13 @@ class RowBuilder(Rows):
             elif value.name in self.pairs or value.name in means.values():
                 continue
             elif not self.space.rows and value.node.kind in ("sum", "mean") and accumulator.kind == "float":
-                states.append((value, running_sum(value, accumulator)))  # Of everything: many values per lane.
+                states.append((value, running_sum(value, accumulator)))  # A full reduction: many values per lane.
             else:
                 states.append((value, running(value, accumulator, self.plain_max(value), means.get(value.name, ""))))
         return states
 
     def means_of_vars(self, reductions: list[Value]) -> dict[str, str]:
-        """The means that variances of the same in the same walk compute anyway, by these."""
+        """The means that variances of the same operand in the same pass compute anyway, by the variances' names."""
         means = {value.name: self.mean_of(value.node) for value in reductions}
         return {var: mean.name for var, mean in means.items() if mean in reductions}
 
@@ -203,7 +203,7 @@ class RowBuilder(Rows):
         return lowering.pending
 
     def finish(self, wanted: list[Value], known: set[str], lowering: Lowering) -> list[Line]:
-        """The values of a row that can be computed now; they become known."""
+        """The per-row values in `wanted` that can be computed now; adds them to `known`."""
         lines: list[Line] = []
         for value in self.op.values:
             if value not in wanted or value.name in known or self.along(value):
@@ -215,22 +215,21 @@ class RowBuilder(Rows):
         return lines
 
     def path(self, state: Running) -> Path:
-        """Where some states are needed: those of two reductions for either."""
+        """The conditions under which states are needed: if two reductions share them, if either is needed."""
         names = {value.name for value in self.program.reductions} & set(state.names)
         return self.choices.of(*(value.name for value in self.program.reductions if value.name in names))
 
     def each(self, states: list[tuple[Value, Running]], lines: Callable[[Running], Iterable[Line]]) -> list[Line]:
-        """Lines of each of some states, where those are needed."""
+        """The `lines` of each state, under the conditions that need it."""
         return [line for _, state in states for line in under(self.path(state), lines(state))]
 
-    # Of rows that programs share
+    # Rows split between programs
 
     def may_be_few(self) -> bool:
-        """Whether rows that are broadcast back may be few and long: groups of channels of a picture, features of
-        tokens.
+        """Whether rows that are broadcast back may be few and long, such as groups of channels of an image.
 
-        Rows that are contiguous along a single axis are taken to be as many as tokens, and windows of fixed lengths
-        are short. No program may write what others still read.
+        Rows that are contiguous along a single axis are assumed to be as many as tokens, and windows of fixed lengths
+        are short. No program may overwrite what others still read.
         """
         over = self.program.over
         having = [tensor.type.axes for tensor in self.op.inputs if {*over} & {*tensor.type.axes}]
@@ -239,17 +238,17 @@ class RowBuilder(Rows):
         return may_be_few and self.may_be_long() and bool(self.space.rows) and not self.barrier()
 
     def may_be_long(self) -> bool:
-        """Whether known lengths allow a row to be split among programs."""
+        """Whether a row may be long enough to be split between programs, given the fixed lengths of its axes."""
         sizes = dict(self.op.sizes)
         return math.prod(sizes.get(axis, SPLIT_FROM) for axis in self.program.over) >= SPLIT_FROM
 
     @property
     def reductions(self) -> list[Value]:
-        """What the only walk along a row reduces."""
+        """The reductions of the first, here the only, pass along a row."""
         return self.passes[0]
 
     def partial(self) -> Kernel:
-        """The first stage of a split: the merged states of a part of each row."""
+        """The first stage of a split: each program stores the merged states of a chunk of each row."""
         running = self.running(self.reductions, PART)
         merges = self.each(running, lambda state: (*state.lanes, *state.merge))
         if any(state.counts for _, state in running):
@@ -271,7 +270,7 @@ class RowBuilder(Rows):
     def of_parts(
         self, suffix: str, doc: str, merges: list[Line], stores: list[Line], further: tuple[Argument, ...]
     ) -> Kernel:
-        """A kernel that reduces a part of each row, and merges the states of its lanes."""
+        """A kernel that reduces a chunk of each row, and merges the states of its lanes."""
         lowering, known = self.lowering(), set[str]()
         before = self.finish(self.arguments(self.reductions), known, lowering)
         (walk,) = self.walks([self.reductions], known, lowering, PART)
@@ -288,7 +287,7 @@ class RowBuilder(Rows):
         bases = [*self.assembler.bases(self.op.results, inputs=False), *self.assembler.bases(())]
         setup = [*bases, *self.assembler.reads(values, cols=False)]
         doc = "Second stage for few long rows: merges the partial results of each row."
-        counts = any(run.counts for _, run in self.running(self.reductions))  # how many columns a part has
+        counts = any(run.counts for _, run in self.running(self.reductions))  # how many columns a chunk has
         further = (self.partials(), SPLITS if counts else SPLITS[:1])
         return self.assembler.kernel("combine_kernel", doc, setup, [BLANK, *PARTS, *lines], stores, further=further)
 
@@ -301,8 +300,8 @@ class RowBuilder(Rows):
         values = self.left(self.op.results, reduced)
         setup = [*self.assembler.bases(self.op.results), *self.assembler.reads(values, cols=False)]
         setup += self.finish([v for v in self.arguments(self.reductions) if v in values], known, lowering)
-        # As wide as a block of columns: tiles of partial states alone have a layout of their own, from which Triton 3.6
-        # converts what is made of them only after it has made full blocks of it, in every thread.
+        # As wide as a block of columns: tiles of partial states alone have another layout, and Triton 3.6 broadcasts
+        # their results to full blocks, in every thread, before it converts the layout.
         mask = Let("split_mask", V.row_mask & (V.splits < V.n_splits))
         setup += [SPLIT_LANES, mask, *self.merged(V.split_mask)]
         known |= reduced
@@ -327,7 +326,7 @@ class RowBuilder(Rows):
         return lines + self.each(states, lambda run: (*run.partials, *run.result))
 
     def partials(self) -> tuple[Argument, ...]:
-        """The states that a split stores."""
+        """The pointers to the partial states that a split stores."""
         return part_pointers([state.name for _, run in self.running(self.reductions) for state in run.states])
 
 
@@ -336,12 +335,12 @@ def part_pointers(states: Iterable[str]) -> tuple[Argument, ...]:
 
 
 def store_part(name: str, *at: Term) -> Line:
-    """The store of what a program has of a row."""
+    """The store of a program's partial state of a row."""
     return Do(tl.store(Address(f"{name}_partial_ptr", at).value, name, mask=V.row_mask))
 
 
 def _once(nest: Nest) -> Nest:
-    """What one program of a split row does; where all of it is under one `if`, the `if` is of both."""
+    """Runs `nest` in the first program of a split row only; merges that test with a single `if` around all of it."""
     is_first = V.split.equals(0)
     match nest:
         case [Branch(test=test, other=()) as branch]:

@@ -1,4 +1,4 @@
-"""What kernels over rows compute: when each value of a row is known, and the expression of each reduction."""
+"""Values of kernels over rows: the pass that computes each reduction, and its expression."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from ...spec.types import Input
 
 
 class Rows:
-    """The values of a row program: by how they vary along its rows, and as expressions of a kernel.
+    """The values of a row program: how they vary along rows, and their expressions in a kernel.
 
-    Of the `states` of a split, each has its name, dtype and path. `uniform` are the inputs of which a block of columns
-    may have one element.
+    `states` has the name, dtype and path of each partial state of a split. `uniform` names the inputs that may have a
+    single element per block of columns.
     """
 
-    table = "scan"  # the kind of its table, where nothing is reduced
-    are_sums = False  # whether the loop is along chunks of rows, too, whose partial sums the runtime reduces
+    table = "scan"  # the kind of the table, if nothing is reduced
+    are_sums = False  # whether the loop also runs along chunks of rows, whose partial sums the runtime reduces
 
     def __init__(self, program: Program, space: Space | None = None) -> None:
         self.program, self.op = program, program.op
@@ -37,7 +37,7 @@ class Rows:
         self.space = space or row_space(self.op, program.over, nodes)
         self.compute = compute_of(self.op)
         self.pairs = exp_pairs(self.op)
-        # Of masked lanes, -inf suits a softmax and 0 nearly all else: take what needs fewer guards.
+        # The padding value: -inf suits a softmax and 0 nearly all else, so use the one that needs fewer guards.
         guards = {other: self.guards(other) for other in (0.0, -math.inf)}
         self.other = min(guards, key=lambda other: guards[other])
         self.tile = Tile(self.op, self.space, self.compute, self.other, ends_in_columns(self.op, program.over))
@@ -47,7 +47,7 @@ class Rows:
 
     @property
     def kernels(self) -> Mapping[str, Kernel]:
-        """Those of rows in registers, a loop along each, and the stages of a split, as far as there are such."""
+        """The kernels by kind: rows in registers, a loop along each, and the stages of a split; not all exist."""
         raise NotImplementedError
 
     @property
@@ -61,7 +61,7 @@ class Rows:
     # Values, by how they vary
 
     def left(self, results: Iterable[Result], known: Container[str] = ()) -> list[Value]:
-        """The values that some results need beside what is known."""
+        """The values that `results` need, except those in `known`."""
         return needed(self.op.values, [result.output.name for result in results], known)
 
     def along(self, value: Value) -> bool:
@@ -70,7 +70,7 @@ class Rows:
 
     @cached_property
     def passes(self) -> list[list[Value]]:
-        """The reductions by the walk along the row that they take."""
+        """The reductions of each pass along the row, in order."""
         depth = walks(self.op)
         levels = sorted({depth[value.name] for value in self.program.reductions})
         return [[v for v in self.program.reductions if depth[v.name] == level] for level in levels]
@@ -86,33 +86,33 @@ class Rows:
         return has != wanted
 
     def accumulator(self, node: Reduce, span: Span = ROW) -> Accumulator:
-        """The dtype and mask in which a reduction accumulates; integers are int64, whatever the rest is."""
+        """The dtype and mask of a reduction's accumulator; int64 for integers and bools."""
         rows = "BLOCK_M" if self.tile.moves(node.arg.axes)[0] else "1"
         if node.arg.dtype.kind in ("int", "bool"):
             return Accumulator("tl.int64", "int", rows, span)
         return Accumulator(self.compute.text, node.arg.dtype.kind, rows, span)
 
     def plain_max(self, value: Value) -> bool:
-        """Whether NaN may be dropped: a sum of exponentials that goes with it keeps it."""
+        """Whether a maximum may drop NaN, since the sum of exponentials that is paired with it propagates NaN."""
         total = next((name for name, largest in self.pairs.items() if largest == value), None)
         if total is None or value.name in self.exact:
             return False
         return tells_of_nan(self.op, value, self.op.value(total))
 
-    # Of CTAs that share rows
+    # CTAs that share rows
 
     def unread(self, tensor: Input, when: str) -> Line:
-        """A row before any is read."""
+        """The zeros in place of a row before the first one is loaded."""
         return Let(f"{tensor.name}_{when}", tl.zeros([V.BLOCK_M, V.BLOCK_N], f"{tensor.name}_ptr.dtype.element_ty"))
 
     def held(self, tensors: Iterable[Input], when: str) -> list[Line]:
-        """The chunk of a row in registers, in the dtype of the computation."""
+        """The chunks of rows in registers, converted to the compute dtype."""
         return [Let(tensor.name, V[f"{tensor.name}_{when}"].to(*self.tile.widen(tensor))) for tensor in tensors]
 
     def exchange(
         self, at: Expr, names: Sequence[str], absent: Sequence[Term], **least: Term
     ) -> tuple[list[Line], list[Line]]:
-        """What publishes a result of a CTA or two, in slots from a place on, and what receives those of all."""
+        """The lines that publish one or two results of a CTA in slots from `at` on, and that receive all CTAs'."""
         slots, pair = Let("slots", at), "_pair" if len(names) == 2 else ""
         publish = Do(runtime[f"publish{pair}"](V.slots + V.member, *names, V.row_mask))
         received = runtime[f"receive{pair}"](V.slots, V.CTAS_PER_ROW, V.row_mask, *absent, **least)
@@ -124,7 +124,7 @@ class Rows:
         return self.assembler.lowering(self.full, kind)
 
     def argument(self, node: Reduce, lowering: Lowering, guard: bool) -> Expr:
-        """The argument of a reduction, with its masked lanes where the reduction ignores them."""
+        """The argument of a reduction, in the dtype that it reduces; `guard` masks the lanes that it must ignore."""
         value = lowering.operand(node.arg)
         has = node.arg.dtype.kind
         if node.kind in ("any", "all") and has != "bool":
@@ -157,14 +157,14 @@ class Rows:
         return full_reduction(node, self.accumulator(node), V.cols, self.plain_max(value), x)
 
     def order(self, node: Scan, lowering: Lowering) -> Expr:
-        """The columns of the elements in their order; what may lack columns is given them."""
+        """The argsort of the columns; a key that may not vary along columns is broadcast to them."""
         sorted_by = lowering.operand(node.arg)
         if node.over not in guaranteed_axes(self.op, node.arg):
             sorted_by = tl.where(V.col_mask, sorted_by, 0)
         return runtime.argsort(sorted_by, V.col_mask, descending=node.reverse)
 
     def mean_of(self, node: Node) -> Value | None:
-        """The mean of what a variance is of, if the math takes it too, wherever it takes the variance."""
+        """The mean of a variance's operand, if the math computes it, too, under the same conditions."""
         if not isinstance(node, Reduce) or node.kind != "var":
             return None
         mean = replace(node, kind="mean", correction=0)
@@ -172,6 +172,6 @@ class Rows:
         return next((v for v in self.program.reductions if v.node == mean and self.choices.alike(v, var)), None)
 
     def means_first(self, values: list[Value]) -> list[Value]:
-        """The values in order, but each mean before the variances that go by it."""
+        """The values in order, but each mean before the variances that use it."""
         both = [(self.mean_of(value.node), value) for value in values]
         return list(dict.fromkeys(value for pair in both for value in pair if value is not None))

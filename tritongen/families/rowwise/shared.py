@@ -1,7 +1,7 @@
-"""Kernels whose CTAs share long rows: each holds a part of a row in registers, and exchanges what it reduces to.
+"""Kernels whose CTAs share long rows: each holds a chunk of a row in registers, and exchanges its partial results.
 
-A row is read two iterations before it is written, and its partial results are published one before: so no CTA
-waits for memory, nor for another.
+A row is read two iterations before it is written, and its partial results are published one iteration before, so no CTA
+waits for memory or for another CTA.
 """
 
 from __future__ import annotations
@@ -26,11 +26,10 @@ HALF = frozenset(("float16", "bfloat16"))
 
 
 def share_rows(program: Program) -> SharedRows | None:
-    """The kernel for rows that are broadcast back and may be long; None where they are not, and where it is no use.
+    """The kernel for rows that are broadcast back and may be long; None if they are not, or if it is of no use.
 
-    The inputs that are as large as the results are one or two, and may be of half precision, so that registers have
-    room for three rows of them. A single stride tells where rows are, reductions do not depend on one another, and they
-    are of floats.
+    It needs one or two required inputs with rows and columns that may have half precision, so that registers hold three
+    rows of them; a single stride between rows; and reductions of floats that do not depend on one another.
     """
     sharing = SharedRows(program) if program.maps_back else None
     return sharing if sharing is not None and sharing.fits() else None
@@ -47,11 +46,11 @@ class _Lowering(Lowering):
 
 
 class SharedRows(RowBuilder):
-    """The kernel of a program, whose CTAs hold parts of the tensors that are `streamed`."""
+    """The kernel of a program, whose CTAs hold chunks of the `streamed` tensors."""
 
     def __init__(self, program: Program) -> None:
         super().__init__(program)
-        self.exchanged = self.running(self.passes[0]) if len(self.passes) == 1 else []  # of parts of a row
+        self.exchanged = self.running(self.passes[0]) if len(self.passes) == 1 else []  # the states of a chunk
 
     def fits(self) -> bool:
         states = [run for _, run in self.exchanged]
@@ -69,14 +68,14 @@ class SharedRows(RowBuilder):
         )
 
     def reduces_half(self) -> bool:
-        """Whether one or two inputs are held, in half precision, and all of them reduced."""
+        """Whether one or two inputs are held, and all are required, may have half precision, and are reduced."""
         streamed = self.streamed()
         reduced = self.assembler.inputs_of(needed(self.op.values, [value.name for value in self.program.reductions]))
         half = all(tensor.default is None and HALF & set(tensor.type.dtypes) for tensor in streamed)
         return half and 1 <= len(streamed) <= 2 and all(tensor in reduced for tensor in streamed)
 
     def is_plain(self) -> bool:
-        """Whether a single stride tells where the rows are: each tensor has all of their axes, in order, or none."""
+        """Whether a single stride addresses the rows: each tensor has all row axes, in order, or none."""
         axes = self.space.row_axes
         every = [tensor.type.axes for tensor in self.op.inputs] + [result.axes for result in self.op.results]
         own = [tuple(axis for axis in one if axis in axes) for one in every]
@@ -85,8 +84,8 @@ class SharedRows(RowBuilder):
 
     @property
     def merges(self) -> str:
-        """How what CTAs exchange is merged: as "sums" and the like, "pairs" of which one scales the other, or
-        "moments", means and squared distances from them.
+        """How exchanged partial results are merged: as "sums" and the like, as "pairs" if one state rescales the
+        other, or as "moments", means and squared distances from them.
         """
         runs = [run for _, run in self.exchanged]
         pairs = "pairs" if any(len(run.states) > 1 for run in runs) else "sums"
@@ -142,7 +141,7 @@ class SharedRows(RowBuilder):
         return self.assembler.along_rows("cooperative_kernel", doc, before, stages, further=further)
 
     def part(self, value: Value, run: Running, lowering: Lowering) -> list[Line]:
-        """The states of a CTA's part of a row."""
+        """The states of a CTA's chunk of a row."""
         node = value.node
         assert isinstance(node, Reduce)
         lowering.begin(value.name)

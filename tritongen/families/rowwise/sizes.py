@@ -1,5 +1,6 @@
-"""What the host passes to kernels over rows beside tensors and params: lengths and strides, for all kernels of a step
-in one tuple, of which a kernel may take a part.
+"""Lengths and strides, which the host passes to kernels over rows in addition to tensors and params.
+
+One tuple has those for all kernels of a step; a kernel may take a slice of it.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ class RowSizes(Common):
         return [size for size in self.arguments(kernel)[1] if size not in _OF_SPLITS]
 
     def args(self, kernel: Kernel) -> tuple[Term, ...]:
-        """What a kernel takes: its tensors, sizes and params."""
+        """The arguments of a kernel: its tensors, sizes and params."""
         tensors, params = self.given(kernel)
         return tensors, self.taken(kernel), params
 
@@ -61,7 +62,7 @@ class RowSizes(Common):
         return found[0] if len(runs) == 1 else tuple(one.each for one in found)
 
     def sized(self, empty: Iterable[Statement]) -> Iterator[Statement]:
-        """The numbers of per-row values and columns, what is done where there are none, and `sizes`."""
+        """Assigns `n_rows` and `n_cols`, then yields `empty`, the statements for empty tensors, and assigns `sizes`."""
         yield Length(("n_rows", "n_cols"), (length_of(self.space.row_axes), length_of(self.space.col_axes)))
         yield from empty
         if self.folds and self.is_plain():
@@ -74,7 +75,7 @@ class RowSizes(Common):
 
     @property
     def folds(self) -> bool:
-        """Whether the host folds dimensions of the rows, which some kernel takes the lengths or strides of."""
+        """Whether the host folds dimensions of the rows: some kernel takes their sizes, and several may fold."""
         names = {name for size in self.every if size not in _SHAPE for name in size.names}
         if not any(name == "row_sizes" or name.endswith("_rows") for name in names):
             return False
@@ -82,7 +83,7 @@ class RowSizes(Common):
         return len(free) > 1 or any(dim.axes[0] == BATCH for dim in free)
 
     def is_plain(self) -> bool:
-        """Whether each tensor has all rows, in their order, or none, and at most one axis of columns behind them."""
+        """Whether each tensor has all row axes, in their order, or none, and at most one axis of columns after them."""
         rows, cols = self.space.row_axes, self.space.col_axes
         if any(dim.pinned for dim in self.space.rows) or not self.column_strides:
             return False
@@ -91,7 +92,7 @@ class RowSizes(Common):
         return all(axes in plain for axes in moving.values()) and self.every == self.expected()
 
     def groups(self) -> list[list[tuple[str, tuple[str, ...]]]]:
-        """The tensors whose strides are passed: those of rows and columns, of columns, and of rows, with their axes."""
+        """The tensors whose strides are passed, with their axes: with rows and columns, with columns, and with rows."""
         rows, cols = self.space.rows, self.space.cols
         every = {name for size in self.every for name in size.names}
         found: dict[tuple[bool, bool], list[tuple[str, tuple[str, ...]]]] = {}
@@ -132,7 +133,7 @@ class RowSizes(Common):
         return found
 
     def spelled(self, strides: dict[Expr, Expr]) -> list[Expr]:
-        """All sizes, those of a tensor that are all its strides as `*x.stride()`, and all of `x_rows` as `*x_rows`."""
+        """All sizes; adjacent strides that are all of a tensor become `*x.stride()`, and all of `x_rows` `*x_rows`."""
         n_rows, n_cols = len(self.space.rows), len(self.space.cols)
         tensors = {name: len(axes) for name, axes in self.op.tensors.items()}
         lengths = {"row_sizes": n_rows, "col_sizes": n_cols}
@@ -154,7 +155,7 @@ class RowSizes(Common):
     # How columns lie in memory
 
     def contiguous_cols(self) -> Expr:
-        """Whether the columns of the largest tensor are next to each other in memory, as those of none are."""
+        """Whether the largest tensor has contiguous columns; true if none has columns, false if read by rows."""
         if not self.host.moving(self.space.cols):
             return expr(True)
         if self.is_read_by_rows():
@@ -168,8 +169,8 @@ class RowSizes(Common):
         return [node for node in self.op.nodes if isinstance(node, Load)]
 
     def is_read_by_rows(self) -> bool:
-        """Whether neighbouring rows lie next to each other in all inputs, as their axes tell, and neighbouring columns
-        in the largest alone: each of these may look a row of a table up.
+        """Whether the inputs' axes determine that adjacent rows are coalesced in all inputs, but adjacent columns in
+        the largest alone: each column may look up a row of a table.
         """
         rows, cols = self.space.row_axes[-1:], self.space.col_axes
         largest = [load for load in self.loads if load.name == self.largest()]
@@ -177,18 +178,18 @@ class RowSizes(Common):
         return by_col == [True, False] and all(self.is_coalesced(load, rows) for load in self.loads)
 
     def is_coalesced(self, load: Load, axes: tuple[str, ...]) -> bool:
-        """Whether elements along some axes are next to each other in memory, or the same."""
+        """Whether elements along `axes` are adjacent in memory, or the same element."""
         last = self.op.input(load.name).type.axes[-1:]
         return not {*load.axes} & {*axes} or (set(last) <= {*axes} and not set(last) & dict(load.at).keys())
 
     def largest(self) -> str:
-        """The largest tensor with columns, by its axes, or the first input where there is none."""
+        """The tensor with columns that has the most axes, or the first input if none has columns."""
         moving = self.host.moving(self.space.cols)
         return max(moving, key=lambda entry: len(entry[1]))[0] if moving else self.op.inputs[0].name
 
 
 def row_after_row(program: P, around: Around) -> P:
-    """The program with results of one value per row in the order of the rows, unless they are laid out as an input."""
+    """The program, with per-row results stored row after row, unless rows have several dims and an input's layout."""
     op = program.op
     space = row_space(op, program.over, tuple(value.node for value in op.values))
     host = around.host(op, space, compute_of(op), around.function, around.extra)
