@@ -35,7 +35,7 @@ class Places:
     contraction: Contraction
     compute: Compute
     picked: tuple[Picked, ...] = ()
-    restored: tuple[str, ...] = ()  # integers that may come as int32, and are what they were once they are loaded
+    restored: tuple[str, ...] = ()  # integers that may be passed as int32, and are converted back when loaded
 
     def roles(self, name: str) -> tuple[str, ...]:
         return self.contraction.roles(self.op.input(name).type.axes)
@@ -57,7 +57,7 @@ class Places:
         return any(one.name == name for one in self.picked)
 
     def picks(self, operands: Iterable[Operand], masks: bool = False) -> list[Line]:
-        """Which of some matrices is that of the batch, and whether it exists; with `masks`, for loads by pointers."""
+        """The index of each gathered matrix, and whether it exists; with `masks`, for loads by pointers."""
         lines: list[Line] = []
         for operand in operands:
             for one in (one for one in self.picked if one.name == operand.name):
@@ -178,7 +178,7 @@ class Places:
         return found
 
     def restoring(self, tensor: Input) -> tuple[str, ...]:
-        """The conversion of what may have come as int32 to what the spec says, which no load of that dtype needs."""
+        """The conversion of integers that may be passed as int32 to the dtype of the spec; () for other inputs."""
         if tensor.name not in self.restored:
             return ()
         (dtype,) = tensor.type.dtypes

@@ -12,12 +12,12 @@ from .addressing import stride
 from .copies import ALTERNATED
 from .operands import Operand, Operands
 
-# Of split tiles: the first; how many have long splits, and how many splits each; the same of short splits.
+# Stream-K: the first split tile; the number of tiles with long splits, and of splits each; the same for short splits.
 SPLIT = ("first_tile", "n_long", "long_splits", "n_short", "short_splits")
 
 
 def beside(candidates: list[Argument], loop: list[Line], epilogue: list[Line]) -> Mapping[str, tuple[Argument, ...]]:
-    """Those of some arguments that the lines of either mention, by what uses them: the loop, both, the epilogue."""
+    """The candidates that the lines mention, by use: in the loop, in both, or in the epilogue."""
     before, after = names_of(loop), names_of(epilogue)
     groups = {"loop": before - after, "both": before & after, "epilogue": after - before}
     return {use: tuple(one for one in candidates if one.name in names) for use, names in groups.items()}
@@ -25,13 +25,13 @@ def beside(candidates: list[Argument], loop: list[Line], epilogue: list[Line]) -
 
 @dataclass(frozen=True, slots=True)
 class Arguments:
-    """How signatures spell the arguments of each kernel, but for the constants that all have."""
+    """The arguments of each kernel as signatures spell them, except the constants that all kernels have."""
 
     contraction: Contraction
     operands: Operands
     alternates: bool
     full: tuple[str, ...]  # the results that have all rows and columns
-    beside: Mapping[str, tuple[Argument, ...]]  # beside matrices and these results
+    beside: Mapping[str, tuple[Argument, ...]]  # in addition to matrices and these results
 
     def strided(self) -> list[str]:
         matrices = [f"{operand.name}_ptr" for operand in self.matrices]
@@ -81,7 +81,7 @@ class Arguments:
 
     @property
     def flags(self) -> list[str]:
-        """What tells how descriptors lie."""
+        """The constexpr flags of the layouts of descriptors."""
         if self.alternates:
             flags = [*ALTERNATED.values()]
         elif joined := self.operands.joined:

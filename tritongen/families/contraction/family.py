@@ -1,4 +1,4 @@
-"""The family of sums of products, which tensor cores compute, with what is made of them tile by tile."""
+"""The family of matmuls on tensor cores, with the epilogues of their tiles."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ STREAM_K = "((1, 2), (8, 2))"  # the number of splits of some tiles, and of othe
 
 
 class Contraction(Family[ContractionProgram]):
-    """Matmuls over the same axes, their operands computed on the way in and an epilogue behind them."""
+    """Matmuls over the same axes, with operands computed in the loop (prologues) and an epilogue."""
 
     title = "a contraction"
     autocast = "lower"
@@ -98,13 +98,13 @@ def _are_disjoint(op: Op, contraction: contractions.Contraction) -> bool:
     visited = {axis for result in results for axis in result.axes}
     if len(results) < len(op.results):  # Strips are reduced of tiles, which have all axes.
         visited |= {*contraction.batch, *contraction.rows, *contraction.cols}
-    # Where there are no columns, no tile stores what has none of them.
+    # Without columns there are no tiles that would store results without columns.
     visited -= {*contraction.cols} & dict(op.sizes).keys()
     return not all(visited <= {*result.axes} for result in results)
 
 
 def narrowest(module: Module) -> str:
-    """How many columns tests' tiles must have; "" for any number of those that they have.
+    """The minimum number of columns of tiles in tests; "" where any will do.
 
     TMA's kernel reduces strips by halves, and copies no less than 16 bytes of a row.
     """
@@ -133,7 +133,7 @@ class Gemm(Contraction):
         return program if program is not None and is_one_matmul(program) else None
 
     def check(self, schedule: Schedule) -> list[Mistake]:
-        """Nothing: the tiles of the runtime's kernels are those of the runtime."""
+        """Nothing, since the runtime chooses the tiles of its own kernels."""
         return []
 
     def leaves(self, program: ContractionProgram) -> tuple[str, ...]:

@@ -50,12 +50,12 @@ class Vectors(Places):
         return [Let(tensor.name, read[slice(None), None] if "rows" in self.roles(tensor.name) else read)]
 
     def is_of_cols(self, tensor: Input) -> bool:
-        """Whether the columns of a product have numbers of their own."""
+        """Whether a tensor has per-column values."""
         return "cols" in self.roles(tensor.name) and not self.uniform(tensor)
 
 
 class GluonBuilder(ContractionKernels):
-    """Makes the lines of a scale, of what is read besides matrices, and of the math behind the sums."""
+    """Makes the lines of a scale, of the loads of inputs other than matrices, and of the epilogue."""
 
     places: Vectors
 
@@ -69,7 +69,7 @@ class GluonBuilder(ContractionKernels):
         return self.is_product() and self.is_tile() and self.reads_vectors() and self.calls_known(arguments)
 
     def is_product(self) -> bool:
-        """Whether there is one product, of two matrices of float8, in blocks of 128 terms."""
+        """Whether there is one matmul of two float8 matrices, with groups of 128 terms if any."""
         operands = self.operands
         return (
             operands.float8
@@ -81,7 +81,7 @@ class GluonBuilder(ContractionKernels):
         )
 
     def is_tile(self) -> bool:
-        """Whether the result has all rows and columns, and there is no other, in half precision as it may be."""
+        """Whether there is one result, with all rows and columns, which may be half precision."""
         (result, *others) = self.op.results
         known = chain.from_iterable(dtypes_of(self.op, leaf) for leaf in result.dtype.of)
         return (
@@ -94,7 +94,7 @@ class GluonBuilder(ContractionKernels):
         )
 
     def reads_vectors(self) -> bool:
-        """Whether tensors besides matrices have a number for each row or each column, or one for many of those."""
+        """Whether inputs other than matrices are along rows or columns but not both, and params are floats."""
         every = [{*self.places.roles(one.name)} for one in self.beside]
         return (
             all(one.default is None for one in self.op.inputs)
@@ -104,11 +104,11 @@ class GluonBuilder(ContractionKernels):
         )
 
     def calls_known(self, arguments: Arguments) -> bool:
-        """Whether Gluon has what lines call, and these have no positions but those of what they read."""
+        """Whether Gluon has the functions that lines call, and the lines use positions only in loads."""
         scale, _ = self.scaling
         reads, math = self.ending
         behind = names_of(math)
-        has_constants = any(":" in one for one in arguments.spelled(*arguments.beside))  # of dtypes, or of choices
+        has_constants = any(":" in one for one in arguments.spelled(*arguments.beside))  # dtypes or choices
         return (
             not has_constants
             and calls_only([*scale, *reads, *math], SHARED | {"load"})
@@ -124,7 +124,7 @@ class GluonBuilder(ContractionKernels):
 
     @cached_property
     def scaling(self) -> tuple[list[Line], Expr]:
-        """The scale of a group's product, after the lines that it is made of."""
+        """The lines that compute the scale of a group, and its expression."""
         (product,) = self.contraction.products
         if product.scale is None:
             return [], expr(1.0)
@@ -134,7 +134,7 @@ class GluonBuilder(ContractionKernels):
 
     @cached_property
     def ending(self) -> tuple[list[Line], list[Line]]:
-        """What is read besides, and the math of the result."""
+        """The lines that load the other inputs, and the math of the result."""
         values = [v for v in self.needed_after([self.op.results[0].output.name]) if v.name not in self.contraction.sums]
         names = {load.name for load in loads(value.node for value in values)}
         reads = [line for one in self.beside if one.name in names for line in self.places.load(one)]

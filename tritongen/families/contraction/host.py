@@ -51,7 +51,7 @@ class Products(Common):
         plan = self.plan
         kernels = [] if by_gemm else plan.kernels
         super().__init__(program, False, Space((), ()), plan.compute, kernels, around)
-        # Torch has to see what a triton_op launches.
+        # Torch has to trace the launches of a triton_op.
         has_gluon = plan.descriptors is not None and around.register != "triton_op"
         self.gluon = gluon_functions(program, plan.arguments) if has_gluon else ()
 
@@ -167,14 +167,14 @@ class Products(Common):
         return STRIP_ROWS if rows else ""
 
     def n_strides(self) -> Term:
-        """How many strides each matrix has, where one may be None that has nothing to tell it by."""
+        """The number of strides of each matrix, if a matrix may be None, since then it cannot be inferred."""
         matrices = self.plan.arguments.matrices
         if all(operand.tensor.default is None for operand in matrices):
             return ""
         return tuple(len(self.plan.arguments.roles(operand)) for operand in matrices)
 
     def n_beside(self) -> Term:
-        """How many tensors besides matrices the loop reads blocks of, along rows and along columns."""
+        """The numbers of tensors other than matrices that the loop reads in blocks, along rows and along columns."""
         beside = self.plan.arguments.beside
         read = {argument.value.text for use in ("loop", "both") for argument in beside[use]}
         axes = [set(tensor.type.axes) for tensor in self.op.inputs if tensor.name in read]
@@ -254,7 +254,7 @@ class Products(Common):
 
     @property
     def is_traced(self) -> bool:
-        """Whether a trace has lengths and strides as symbols, where rules want numbers."""
+        """Whether a trace has symbolic lengths and strides, where rules need integers."""
         return self.around.register == "triton_op"
 
     # How tensors become matrices, and results get their axes back
@@ -263,7 +263,7 @@ class Products(Common):
         return [role for role in roles if self.contraction.axes(role)]
 
     def counts(self) -> Iterator[Length]:
-        """The lengths that roles have together, and that of groups where it is no number."""
+        """The merged lengths of roles, and the length of groups if it is no literal."""
         present = self.present(tuple(COUNTS))
         yield Length(
             tuple(COUNTS[role] for role in present),
@@ -332,29 +332,29 @@ class Products(Common):
         return (*(axis for role in present for axis in self.contraction.telling(role, result.axes)), *strips)
 
     def strips(self) -> list[Let]:
-        """How many strips there are along each of their axes."""
+        """The number of strips along each of their axes."""
         counts = {node.strips: ("n_rows", "n_cols")[self.contraction.strips_axis(node)] for node in self.plan.strips}
         return [Let(axis, tensors.cdiv(count, self.op.strips_along(axis).width)) for axis, count in counts.items()]
 
     # Launches
 
     def passed_params(self) -> list[str]:
-        """The params, and what the host computes of them for kernels."""
+        """The params, and the scalars that the host computes from them for kernels."""
         beside, params = self.plan.arguments.beside, [param.name for param in self.op.params]
         passed = {argument.value.text for group in beside.values() for argument in group}
         return [*params, *(name for name in passed_scalars(self.op) if name in passed and name not in params)]
 
     def by_name(self) -> list[str]:
-        """What repeated launches are given by name."""
+        """The arguments that repeated launches are passed by name."""
         return [*self.op.tensors, *self.passed_params()]
 
     def joined(self, function: str = "launch.first_of") -> dict[str, Expr]:
-        """The tensor that stands for two that one descriptor has together."""
+        """The tensor that represents two matrices with one descriptor."""
         joined = self.operands.joined if self.plan.descriptors else None
         return {joined.name: call(function, joined.first.name, joined.second.name)} if joined else {}
 
     def recalled(self) -> Known:
-        """By what the launches of a call like this one are looked up, and what they are given to launch again."""
+        """The key by which launches of a repeated call are looked up, and the call that replays them."""
         if not self.knows:
             return None
         separate, joined = self.joined("launch.distance").values(), self.joined().values()

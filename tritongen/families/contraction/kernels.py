@@ -96,7 +96,7 @@ class ContractionKernels(Sums):
 
     @property
     def others(self) -> tuple[Reduce, ...]:
-        """What is reduced beside products, but for strips."""
+        """The reductions other than matmuls and strips."""
         nodes = (v.node for v in self.op.values if v.name not in self.products)
         return tuple(node for node in nodes if isinstance(node, Reduce) and not node.strips)
 
@@ -224,7 +224,7 @@ class ContractionKernels(Sums):
 
     @cached_property
     def shares(self) -> Kernel | None:
-        """Stream-K, of the tiles in the tail wave, which all take the same time, and none of which skips blocks."""
+        """The stream-K kernel of the tail wave; None without TMA, or if tiles skip blocks or are `halved`."""
         if self.descriptors is None or self.triangle is not None or self.halved:
             return None
         doc = "Stream-K: partial sums of the tiles of the tail wave, which are too few to occupy all SMs."
@@ -289,7 +289,7 @@ class ContractionKernels(Sums):
         return Arguments(self.contraction, self.operands, self.alternates, full, found)
 
     def candidates(self) -> list[Argument]:
-        """What lines may mention beside matrices and results that have all rows and columns."""
+        """The arguments that lines may use in addition to matrices and results with all rows and columns."""
         found = []
         for tensor in self.op.inputs:
             if tensor.name not in self.operands.names:

@@ -20,7 +20,7 @@ BYTES = ("bool", "uint8", "int8", "int16")  # integers of fewer bits than tensor
 
 @dataclass(frozen=True, slots=True)
 class Operand:
-    """A matrix that blocks of the inner axes are read of; `side` is 0 for the left and 1 for the right."""
+    """A matrix read in blocks of the inner axes; `side` is 0 for the left and 1 for the right."""
 
     tensor: Input
     side: int
@@ -73,8 +73,8 @@ class Operands:
     dtypes: frozenset[str]  # the names that it may have
     float8: bool  # whether the matmul takes float8
     widened: tuple[str, ...]  # inputs that the wrapper widens for a float64 matmul, to its dtype
-    widened_integers: tuple[str, ...]  # those that it widens to int32: bools, and what is compared or counted
-    group_size: str  # how long groups of the inner axes are that are scaled by themselves; "" where there are none
+    widened_integers: tuple[str, ...]  # inputs that it widens to int32: bools, and compared or counted integers
+    group_size: str  # the length of inner-axis groups with scales of their own; "" where there are none
     joined: Joined | None
 
     @property
@@ -142,10 +142,10 @@ def is_described(op: Op, contraction: Contraction, operands: Operands) -> bool:
 
 
 def _widened(op: Op, contraction: Contraction, inside: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """What operands of a float64 matmul read of fewer bits: what is widened to float64, and what to int32.
+    """The narrower inputs of operands of a float64 matmul that are widened to float64, and those to int32.
 
     Triton 3.6 derives the layout of an operand from the narrowest load that it is computed from, and tensor cores take
-    float64 in none but its own. All is widened if dtypes may differ; int32 is as wide as loads have to be.
+    float64 in its own layout only. All floats are widened if dtypes may differ; int32 is as wide as loads have to be.
     """
     tensors = [op.input(name) for name in inside]
     integers = not_as_floats(op, contraction.factors)
@@ -158,8 +158,8 @@ def _widened(op: Op, contraction: Contraction, inside: tuple[str, ...]) -> tuple
 
 
 def _is_matrix(op: Op, contraction: Contraction, name: str, side: int) -> bool:
-    """Whether an input varies along the inner axes, all of them, and those of a side, and along no axis that is taken
-    from, which has no role.
+    """Whether an input has all inner axes and axes of its side, and no axis without a role, such as one that is indexed
+    by a gather.
     """
     axes = op.input(name).type.axes
     if not {*axes} <= {axis for role in ("batch", "rows", "cols", "inner") for axis in contraction.axes(role)}:
@@ -169,7 +169,7 @@ def _is_matrix(op: Op, contraction: Contraction, name: str, side: int) -> bool:
 
 
 def _group_size(op: Op, contraction: Contraction) -> str:
-    """How long groups are that are scaled by themselves: a number, or what kernels and wrappers call it."""
+    """The length of groups with scales of their own: a literal, or its name in kernels and wrappers; else ""."""
     if not contraction.groups:
         return ""
     sizes = [dict(op.sizes).get(axis, 0) for axis in contraction.within]
@@ -177,7 +177,7 @@ def _group_size(op: Op, contraction: Contraction) -> str:
 
 
 def _joined(op: Op, contraction: Contraction) -> Joined | None:
-    """The two right matrices of one left matrix, if there are such whatever the params are, as they lie in memory."""
+    """The two right matrices of one left matrix, in memory order, if both exist for all params; else None."""
     if len(contraction.products) != 2 or contraction.groups or contraction.batch:
         return None
     if any(map(Choices(op).of, contraction.names)):

@@ -73,12 +73,12 @@ class MatmulShapes(Shapes):
         return [case for case in cases if cols(case) % 8 == 0]
 
     def shared(self) -> tuple[int, ...]:
-        """Eleven small tiles, of which split-K and stream-K divide several."""
+        """Lengths of eleven small tiles, so that split-K and stream-K split several."""
         return self.sides(165, 21, 101)
 
 
 class MatmulSizes(MatmulStepsSizes):
-    """How long the axes of a matmul are: as those of several steps, of which it is one."""
+    """The lengths of the axes of a matmul: as in a multi-step plan of this one step."""
 
     def __init__(self, step: Step, program: ContractionProgram, spec: Spec) -> None:
         self.contraction, self.picked = program.contraction, [one.axis for one in program.picked]

@@ -1,4 +1,4 @@
-"""How contractions sum products: what a program loads, computes and multiplies for each block of the inner axes."""
+"""How contractions sum products: the loads, math and matmuls of a program for each block of the inner axes."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from .program import ContractionProgram, is_one_matmul
 
 @dataclass
 class Lines:
-    """The lines of a kernel as they come, each with the path that it stands on."""
+    """The lines of a kernel in order, each with its path."""
 
     setup: list[Line] = field(default_factory=list)
     loop: list[Line] = field(default_factory=list)
@@ -36,12 +36,12 @@ class Lines:
         return iter((*self.setup, *self.loop, *self.end))
 
     def nested(self) -> Lines:
-        """The same in the branches of their conditions."""
+        """The same lines nested in the branches of their conditions."""
         return Lines(*([*nested(part)] for part in (self.setup, self.loop, self.end)))
 
 
 class Sums:
-    """Writes the lines of a contraction's sums, of which its kernels are made."""
+    """Writes the lines of a contraction's sums, from which its kernels are assembled."""
 
     def __init__(self, program: ContractionProgram) -> None:
         contraction = program.contraction
@@ -62,7 +62,7 @@ class Sums:
     # Expressions
 
     def lowering(self, side: int | None = None) -> Lowering:
-        """Of the math of one side, or of what comes after the sums; in between, of the scales of a group."""
+        """The lowering for the math of one `side`; without one, for the epilogue and the scales of groups."""
 
         def load(node: Load, lowering: Lowering) -> Expr:
             is_read = side is not None and node.name in self.operands.names
@@ -76,12 +76,12 @@ class Sums:
         return Lowering(self.op, self.compute, index, self.places.size, load, self.choices, reduce, dtype_of)
 
     def path_of(self, node: Node, n: int) -> Path:
-        """Where a side is multiplied that several products may have."""
+        """The path on which a matmul reads a side, which several matmuls may share."""
         return self.choices.of(*(name for name, product in self.products.items() if product.sides[n] == node))
 
     def row_reduction(self, node: Reduce, lowering: Lowering) -> Expr:
-        """A reduction of the result over its columns, all of which a tile holds, or over groups of those, all of which
-        are inside or none.
+        """A reduction of the result over its columns, where a tile holds all of them, or over groups of columns, where
+        each group is fully inside or outside; or by strips.
         """
         if node.strips:
             return self.by_strips(node, lowering)
@@ -101,7 +101,7 @@ class Sums:
         return full_reduction(node, accumulator, None, False, value, axis=2)
 
     def by_strips(self, node: Reduce, lowering: Lowering) -> Expr:
-        """A reduction of each strip of the result's rows or columns, as far as those are inside."""
+        """A reduction of each strip of the result's rows or columns, masked to those inside."""
         axis = self.contraction.strips_axis(node)
         value, width = lowering.operand(node.arg), self.op.strips_along(node.strips).width
         mask = ("row_mask", "col_mask")[axis] if self.places.fills(node.arg) else self.places.full_mask
@@ -110,7 +110,7 @@ class Sums:
     # Pieces of kernels
 
     def block(self, lines: Lines, read: Callable[[Operand], list[Line]], may_swap: bool = False) -> None:
-        """What happens for every block of the inner axes; launches may have factors without tensor cores swapped."""
+        """Adds the lines of a block of the inner axes; launches may swap factors of matmuls without tensor cores."""
         done: dict[str, int | None] = {}
         for operand in self.operands.matrices:
             lines.loop += under(self.choices.reading(operand.name, self.inside), read(operand))
@@ -135,9 +135,9 @@ class Sums:
         return under(self.choices.reading(name, self.inside), self.places.load(self.op.input(name), side))
 
     def lines_before(self, node: Node, lowering: Lowering, side: int | None, done: dict[str, int | None]) -> list[Line]:
-        """The lines that a node is made of, as they lie on its side: along the inner axes, those of the other do not.
+        """The lines that a node depends on, laid out for its side: values along the inner axes differ between sides.
 
-        `done` has on which side the names are that vary along these, and all that the others need.
+        `done` maps each name that is already computed to the side for which it was.
         """
         lines: list[Line] = []
         for name in tensors_of(self.op, node):
@@ -209,7 +209,7 @@ class Sums:
         return V[name]
 
     def may_lack_dim(self, node: Node, n: int) -> bool:
-        """Whether a side is no tile where the inputs are absent that alone lie along its rows, columns, or terms."""
+        """Whether a side may lack a dimension, since only optional inputs have its inner axes, or rows or columns."""
         roles = (self.contraction.inner, self.contraction.cols if n else self.contraction.rows)
         read = [self.op.input(name) for name in tensors_of(self.op, node)]
         there = {axis for one in read if one.default is None or one.name in self.op.chosen for axis in one.type.axes}
@@ -217,20 +217,20 @@ class Sums:
 
     @property
     def accumulator(self) -> str:
-        """What launches tell of the dtype in which all adds up: with scales of groups, that of the math."""
+        """The accumulator's dtype as launches pass it: the compute dtype with scales of groups, else ""."""
         if not self.contraction.groups:
             return ""
         return "compute" if self.compute.constexpr else self.compute.text
 
     @property
     def sum_dtype(self) -> str:
-        """The dtype in which tensor cores add up, where it may be another than float32."""
+        """The accumulator dtype of matmuls, where it may not be float32; else ""."""
         if self.operands.dot.kind == "float" and "float64" not in self.operands.dtypes:
             return ""
         return "SUM" if self.contraction.groups else "ACC"
 
     def limit(self) -> list[Line]:
-        """Where the sums end: at once, in a tile that is masked away."""
+        """The line that sets the end of the loop: 0 in a fully masked tile."""
         if self.triangle is None:
             return []
         condition, last = self.triangle
@@ -248,7 +248,7 @@ class Sums:
         return [Let("n_summed", tl.where(is_met, every, 0), comment="Fully masked tiles skip the loop.")]
 
     def start(self, width: Term = V.BLOCK_N, names: Iterable[str] = (), knows: bool = True) -> list[Line]:
-        """The accumulators, NaN of matrices that do not exist where a loop `knows` of them."""
+        """The initial accumulators: 0, or NaN for missing gathered matrices if a loop `knows` of them."""
         shape = [V.BLOCK_M, width]
         zeros = tl.zeros(shape, V.ACC)
         if knows and self.existing is not None:
@@ -256,18 +256,18 @@ class Sums:
         return [Let(name, zeros) for name in names or self.contraction.sums]
 
     def missing(self) -> list[Line]:
-        """The sums are NaN of matrices that do not exist: flattened loops want accumulators that begin with zeros."""
+        """The lines that make sums of missing matrices NaN: flattened loops need accumulators that start at 0."""
         sums = self.contraction.sums if self.existing is not None else ()
         return [Let(name, tl.where(self.existing, name, math.nan)) for name in sums]
 
     @property
     def existing(self) -> Expr | None:
-        """Whether all matrices exist that are picked; None where none is."""
+        """Whether all gathered matrices exist; None where there are none."""
         return joined(*(V[f"{one.name}_exists"] for one in self.places.picked))
 
 
 def _padding_value(op: Op, node: Node, inner: tuple[str, ...]) -> str:
-    """What a side holds past the end of the inner axes, where what is read is 0."""
+    """The padding value of a side past the end of the inner axes, where loads give 0."""
     if isinstance(node, Ref):
         return _padding_value(op, op.value(node.name).node, inner)
     if isinstance(node, Cast):

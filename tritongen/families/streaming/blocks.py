@@ -49,13 +49,13 @@ class Blocks:
 
     @property
     def gap(self) -> Range | None:
-        """Positions that no row of the tile needs, though it may need some before and behind them."""
+        """Positions that no row of the tile needs, though it may need earlier and later ones."""
         if self.tiles is None or self.compared or self.is_paged:
             return None
         return self.tiles.gap
 
     def split_condition(self, op: Op, test: Node) -> tuple[Node | None, Node | None]:
-        """What of a condition is true in full blocks, and what these have to compute; None where that is nothing."""
+        """The conjuncts of a condition that hold in full blocks, and the rest, to be computed; None if empty."""
         terms = [*conjuncts(op, test)]
         implied = [part for part in terms if resolve(op, part) in self.decided]
         if len(implied) in (0, len(terms)):
@@ -64,7 +64,7 @@ class Blocks:
 
     @property
     def values(self) -> list[Node]:
-        """The values of the math of which the ranges are made."""
+        """The values of the math that the ranges depend on."""
         if self.tiles is None:
             return []
         ranges = (self.tiles.some, self.tiles.every, *([self.gap] if self.gap else []))
@@ -80,13 +80,13 @@ class Blocks:
 
     @property
     def finds_full(self) -> bool:
-        """Whether integers tell that nothing has to be masked."""
+        """Whether comparisons of integers determine the blocks that need no mask."""
         return self.tiles is not None and self.tiles.full != FALSE
 
     @property
     def limits(self) -> Range | None:
-        """The positions that a row needs, where the conditions that full blocks meet are true of these and no others:
-        where both ranges of a tile of one row are the same.
+        """The positions that a row needs, if the conditions of full blocks hold for exactly these: if both ranges of a
+        tile of one row are the same.
         """
         if self.tiles is None:
             return None
@@ -97,11 +97,11 @@ class Blocks:
         return some if some == every else None
 
     def limits_rows(self, op: Op, test: Node) -> bool:
-        """Whether a condition is that which the limits stand for."""
+        """Whether the limits are equivalent to a condition."""
         return self.limits is not None and conditions_of(op, test) == self.ranged
 
     def alone(self, part: Expression) -> Expression:
-        """A part of an expression for a tile of one row, whose first position is its last."""
+        """A subexpression for a tile of one row, where the first row is the last."""
         return First(self.rows) if part == Last(self.rows) else part
 
     @property
@@ -120,14 +120,14 @@ class Blocks:
 
     @property
     def ends(self) -> tuple[Expr, Expr]:
-        """Between which positions rows of the tile need any, of what is paged."""
+        """The first and last position of the paged range that rows of the tile need."""
         if self.tiles is None:
             return expr(0), V.n_cols
         return expr(0) if self.tiles.some.first == ZERO else V.begin, V.end
 
     @property
     def are_few(self) -> bool:
-        """Whether a mask leaves a tile those near the diagonal, as a window does and documents do."""
+        """Whether the mask leaves only blocks near the diagonal, as for windows and documents."""
         if self.tiles is None or self.compared:
             return self.tiles is not None
         reaches_the_end = isinstance(last := self.tiles.some.last, Value) and isinstance(last.node, Size)
@@ -143,7 +143,7 @@ def blocks_of(op: Op, stream: Stream) -> Blocks:
     if condition is None:
         return Blocks(stream.rows)
     tiles = tiles_of(op, condition, stream.rows, stream.streamed, extremes=False)
-    # A block is full where all conditions hold that no range implies, of integers along the rows too.
+    # A block is full if all conditions hold that no range implies, including those on integers along the rows.
     tests = (tiles_of(op, condition, stream.rows, stream.streamed).empty, tiles.full)
     empty, full = (test if _tells(op, test, stream) else FALSE for test in tests)
     tiles = replace(tiles, empty=empty, full=full if empty != FALSE else FALSE)
@@ -162,7 +162,7 @@ def _all_of(conditions: list[Node]) -> Node:
 
 
 def _tells(op: Op, empty: Expression, stream: Stream) -> bool:
-    """Whether integers of the blocks tell which are empty, all of which are inputs along the rows or what streams."""
+    """Whether integers determine which blocks are empty, all of them inputs along the rows or the streamed axis."""
     found = extremes_of(empty)
     if not any(part.axis == stream.streamed for part in found):
         return False
@@ -171,7 +171,7 @@ def _tells(op: Op, empty: Expression, stream: Stream) -> bool:
 
 def _is_along(op: Op, load: Load, axis: str, stream: Stream) -> bool:
     tensor = op.input(load.name)
-    # What is along positions in pages is read where these are.
+    # Per-position values in pages are gathered, which `at` shows.
     plain = not load.at and tensor.default is None and axis in tensor.type.axes
     plain = plain and set(load.axes) <= {*stream.batch, axis}
     return plain and set(tensor.type.dtypes) <= set(INTS)
@@ -182,8 +182,8 @@ def extremes_of(*tests: Expression) -> list[Extreme]:
 
 
 def _masks(op: Op, stream: Stream) -> list[Mask | None]:
-    """The masks of the score that is taken below the largest, and of what each sum adds that is not made of
-    exponentials below that; None of what has none.
+    """The masks of the score below the largest, and of the factor of each sum that is not rescaled with it; None for
+    each without a mask.
     """
     found: list[Mask | None] = []
     if stream.largest:
@@ -198,7 +198,7 @@ def _masks(op: Op, stream: Stream) -> list[Mask | None]:
 
 
 def below(op: Op, node: Node) -> list[Node]:
-    """What a product is made of, through the lines that it refers to."""
+    """The factors and dividends of a product, through the lines that it refers to."""
     match node:
         case Ref(name=name):
             return below(op, op.value(name).node)
@@ -210,8 +210,8 @@ def below(op: Op, node: Node) -> list[Node]:
 
 
 def is_finite_past_the_end(op: Op, node: Node, stream: Stream) -> bool:
-    """Whether past the end of the streamed axis, where exponentials of scores are 0, a product with these is: nothing
-    in it is infinite or NaN there, as what is read at computed positions may be, or 1 / x, for x is 0.
+    """Whether a product with exponentials of scores, 0 past the end of the streamed axis, is 0 there too: no factor is
+    infinite or NaN, as gathered values may be, or 1 / x, since x is 0 there.
     """
     match node:
         case Ref(name=name):

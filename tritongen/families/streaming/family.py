@@ -1,4 +1,4 @@
-"""The family of what streams an axis: attention and its like, whose scores are not stored."""
+"""The family of operators that stream an axis: attention and its like, whose scores are not stored."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from .streams import stream_of, sums_of_sums
 
 @dataclass(frozen=True)
 class Streaming(Family[StreamingProgram]):
-    """Scores of rows by an axis that is streamed, and sums along that of what is made of them."""
+    """Scores of rows by a streamed axis, and sums of functions of them along that axis."""
 
     is_narrow: bool = False  # whether heads are known to be as narrow as tiles, as by the forward
 
@@ -85,10 +85,10 @@ class Streaming(Family[StreamingProgram]):
 
 
 def are_streamed(pages: Pages, stream: Stream) -> bool:
-    """Whether all that lies in pages is streamed, as matrices or as per-position values, by tables that scores
-    determine, and no matrix that does not.
+    """Whether all paged inputs are streamed matrices or per-position values, with the tables that scores read, and no
+    matrix along positions is unpaged.
 
-    Scores are NaN by the rows of pages that do not exist, and so is all that is made of them.
+    Scores with rows of missing pages are NaN, and so is everything computed from them.
     """
     tables = {one.table: one.pages for score in stream.scores if (one := pages.of(score.right.name))}
     names = {load.name for load in stream.matrices}
@@ -100,9 +100,9 @@ def are_streamed(pages: Pages, stream: Stream) -> bool:
 
 
 def grouped(stream: Stream, blocks: Blocks) -> Stream:
-    """The stream whose last axis of the batch that no streamed matrix has is not of the batch, but of a group of heads.
+    """The stream with its last batch axis that no streamed matrix or bound has as the `group` of heads instead.
 
-    Rows of all heads of a group may lie in one tile, so that none of its bounds is of one head alone.
+    Rows of all heads of a group may share one tile, so no bound may vary along the group.
     """
     streamed = [load for load in stream.matrices if stream.streamed in load.axes]
     bounds = [*blocks.values, *(load for load, _ in blocks.compared)]
@@ -114,8 +114,8 @@ def grouped(stream: Stream, blocks: Blocks) -> Stream:
 
 
 def sums_scores(spec: Spec, stream: Stream) -> bool:
-    """Whether a gradient is a sum of the gradients of scores, as that of a learned slope or of a bias per row is: terms
-    of both signs that are larger than their sum have roundings that its size does not show.
+    """Whether a gradient sums the gradients of scores, as for a learned slope or a bias per row: the terms have both
+    signs and are larger than their sum, so its magnitude does not bound the rounding error.
     """
     learned = [{*one.type.axes} for one in spec.inputs if spec.grad is not None and one.name in spec.grad.wrt]
     along, across = {stream.rows, stream.streamed}, {*stream.widths}

@@ -1,4 +1,4 @@
-"""The Gluon kernel beside a plain one: on Hopper one warp loads blocks by TMA, and two warp groups compute."""
+"""The Gluon kernel next to the plain one: on Hopper one warp loads blocks by TMA, and two warp groups compute."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ from .streams import is_row_sum
 
 
 def gluon_kernels(program: StreamingProgram) -> GluonKernels | None:
-    """Those of a mean with weights below a largest, of queries, keys and values, of numbers of heads, rows or columns
-    and of one for each score; None for other math.
+    """The kernels of a softmax-weighted mean of queries, keys and values, with values per head, row, column or score;
+    None for other math.
     """
     op, stream = program.in_kernels, program.stream
     tiles = program.blocks.tiles
@@ -33,7 +33,7 @@ def gluon_kernels(program: StreamingProgram) -> GluonKernels | None:
         _is_mean(op, stream)
         and is_for_gluon(op, stream)
         and all(_is_scalar(tensor, stream) or kind_of_scores(tensor, stream) == "scores" for tensor in op.inputs)
-        # Of few blocks, most of them masked, as of a window, the plain kernel computes a fifth more in the same time.
+        # With few blocks, mostly masked, as for a window, the plain kernel has a fifth more throughput.
         and (tiles is None or tiles.some.first == Number(0))
         and not any(is_row_sum(value, stream) for value in op.values)
     )
@@ -41,7 +41,7 @@ def gluon_kernels(program: StreamingProgram) -> GluonKernels | None:
 
 
 def _is_mean(op: Op, stream: Stream) -> bool:
-    """Whether there is one matrix of results, made of three, with weights that fall as the largest grows."""
+    """Whether one result matrix is computed from three matrices, and all sums are rescaled by the running maximum."""
     wide = matrices_in(op.results, stream)
     counts = (len(stream.scores), len(stream.summed), len({load.name for load in stream.matrices}), len(wide))
     return (
@@ -55,7 +55,7 @@ def _is_mean(op: Op, stream: Stream) -> bool:
 
 
 def _is_scalar(tensor: Input, stream: Stream) -> bool:
-    """Whether a tensor is a matrix, or has one value for each head, row or column, or for several."""
+    """Whether a tensor is a matrix, or has per-head, per-row or per-column values and no default."""
     others = {*tensor.type.axes} - {*stream.batch, *stream.heads}
     is_scalar = others in (set(), {stream.rows}, {stream.streamed}) and tensor.default is None
     return is_scalar or any(load.name == tensor.name for load in stream.matrices)
@@ -63,7 +63,7 @@ def _is_scalar(tensor: Input, stream: Stream) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Vectors(Places):
-    """Reads per-row and per-column values without the other axis, along which threads would hold each many times."""
+    """Reads per-row and per-column values as vectors, since threads would hold copies of them along another axis."""
 
     def mask(self, axes: tuple[str, ...]) -> Expr | None:
         masks = {self.stream.rows: V.tile_rows < V.n_rows, self.stream.streamed: V.block_mask}
@@ -75,12 +75,12 @@ class Vectors(Places):
         return [line.mapped(spread) for line in lines] if self.stream.rows in tensor.type.axes else lines
 
     def widen(self, tensor: Input) -> tuple[str, ...]:
-        # Matrices are half precision, beside which flags are passed as they are.
+        # Matrices are half precision, so flags are passed unconverted.
         return Tile.widen(self, tensor)
 
 
 class Scaled(OfRows):
-    """Takes exponentials to base 2 of scores times a factor, which has their scale."""
+    """Takes exponentials to base 2 of scores times `factor`, which includes their scale."""
 
     def call(self, node: Call) -> Expr:
         match node:
@@ -95,10 +95,10 @@ class Scaled(OfRows):
 
 
 class _GluonBuilder(GluonBuilder):
-    """Makes the lines between the matmul of scores and that of the sums, and those behind the loop.
+    """Makes the lines between the matmuls of scores and sums, and the epilogue.
 
-    Matrices are in shared memory, and the template multiplies them. Per-row values have no axis of columns in the
-    loop: threads would hold each many times along it.
+    Matrices are in shared memory, and the template has their matmuls. Per-row values are vectors in the loop, since
+    threads would hold copies of them along an axis of columns.
     """
 
     def __init__(self, program: StreamingProgram) -> None:
@@ -113,7 +113,7 @@ class _GluonBuilder(GluonBuilder):
 
     vectors, of_rows, row_index = Vectors, Scaled, "tile_rows"
     masked = V.MASKED
-    at_the_end = V.LAST  # the only block that has what is past the end
+    at_the_end = V.LAST  # the only block that may reach past the end
 
     def row_tile(self, load: Load) -> None:
         pass
@@ -130,7 +130,7 @@ class _GluonBuilder(GluonBuilder):
         pass
 
     def inner(self, value: Value) -> None:
-        """A value of the tile; scores without the scale that exponents take, or without their rows' part of a slope."""
+        """A value of the tile; scores lack the scale that exponents apply, or the per-row term of a slope."""
         if value.name == self.score and self.scale:
             value = replace(value, node=self.unscaled)
         elif value.name == self.score and self.sloped:
@@ -140,7 +140,7 @@ class _GluonBuilder(GluonBuilder):
             super().inner(value)
 
     def lead(self, node: Node) -> None:
-        """What a slope adds to each row at the first column of a block."""
+        """Adds the lines of the bias that a slope gives each row at the first column of a block."""
         self.lowering.begin("lead")
         lead = Let("lead", self.lowering.in_compute(node))
         says = f"Within a block, {shown(self.score)} is without what its rows have at the first column."
@@ -157,8 +157,8 @@ class _GluonBuilder(GluonBuilder):
     # The pipeline
 
     def kernels(self) -> GluonKernels | None:
-        """None where lines call what Gluon has not, or where what is computed before the loop is read where tiles are,
-        or behind the loop, where rows lie otherwise.
+        """The kernels; None if lines call functions that Gluon lacks or use `tile_mask` in the loop, or if bounds or
+        the epilogue read values computed before the loop, since rows have another layout there.
         """
         self.build()
         setup, loop, end = (nested(lines) for lines in (self.lines.setup, self.lines.loop, self.lines.end))

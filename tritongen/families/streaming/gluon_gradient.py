@@ -1,4 +1,4 @@
-"""The Gluon kernel of a gradient, as dq or dk and dv, beside a plain one."""
+"""The Gluon kernel of a gradient, such as dq, or dk and dv, in addition to the plain one."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ from .scores import to_base2
 
 
 def gradient_kernels(program: StreamingProgram) -> GluonKernels | None:
-    """Those of one sum or two, each the matmul of what two scores give with a matrix that one of these is of; None for
-    other math.
+    """The kernels of one or two sums, each a matmul of a function of two scores by a streamed matrix of one of these;
+    None for other math.
     """
     op, stream = program.in_kernels, program.stream
     takes = (
@@ -50,7 +50,7 @@ def gradient_kernels(program: StreamingProgram) -> GluonKernels | None:
 
 
 def _is_gradient(op: Op, stream: Stream) -> bool:
-    """Whether there are two scores without a largest, and matrices of results that sum streamed ones of the scores."""
+    """Whether there are two scores without a running maximum, and each result is a sum of a streamed matrix of one."""
     streamed = {score.right.name for score in stream.scores}
     summed = {load.name for load in stream.summed} & streamed
     wide = matrices_in(op.results, stream)
@@ -63,7 +63,7 @@ def _is_gradient(op: Op, stream: Stream) -> bool:
 
 
 def _reads_plainly(op: Op, stream: Stream) -> bool:
-    """Whether no tensor may be None or is read at computed positions, nor has more than one value for each score."""
+    """Whether no tensor is optional or gathered, and all tensors along both axes are tensors of per-score values."""
     pair, tiled = {stream.rows, stream.streamed}, tiled_of(op, stream)
     return (
         all(tensor.default is None for tensor in op.inputs)
@@ -73,13 +73,13 @@ def _reads_plainly(op: Op, stream: Stream) -> bool:
 
 
 def _spills(op: Op) -> bool:
-    """Whether two sums leave too few registers for the math of scores: the plain kernel is faster by 8 % then."""
+    """Whether two sums leave too few registers for tanh of scores: the plain kernel is faster by 8 % then."""
     return any(isinstance(part, Call) and part.function == "tanh" for part in op.nodes)
 
 
 @dataclass(frozen=True, slots=True)
 class _Vectors(Places):
-    """Reads per-column values as vectors, of which each thread has one, and those of scores of a ring."""
+    """Reads per-column values as vectors, one element per thread, and per-score values from a ring."""
 
     def reads(self, tensor: Input) -> list[Line]:
         if tensor not in tiled_of(self.op, self.stream):
@@ -96,7 +96,7 @@ class _Vectors(Places):
 
 @dataclass
 class _Weights(OfRows):
-    """Takes exponentials of `score`, which is in base 2, to that base."""
+    """Takes exponentials of `score`, which is converted to base 2, by exp2."""
 
     score: str = ""
 
@@ -114,16 +114,16 @@ class _Weights(OfRows):
         return self.rows not in node.axes and bool(self.others & set(node.axes))
 
     def below_of_columns(self, node: Node) -> Expr:
-        """Per-column values to base 2: of what is read, each thread takes its own there, before they are spread."""
+        """Per-column values in base 2; each thread converts its own loaded element before the broadcast."""
         if isinstance(node, Load):
             return runtime.across_columns(runtime.to_base2(node.name))
         return runtime.to_base2(self.in_compute(node))
 
 
 class _GradientBuilder(GluonBuilder):
-    """Makes the lines of the loop and those around it.
+    """Makes the lines before, in and after the loop.
 
-    Matrices are in rings of blocks in shared memory, and matmuls are in flight until a line needs what they give.
+    Matrices are in rings of blocks in shared memory, and matmuls are in flight until a line needs their results.
     """
 
     vectors, of_rows = _Vectors, _Weights
@@ -145,7 +145,7 @@ class _GradientBuilder(GluonBuilder):
             self.lines.setup.append(Let(load.name, runtime.take(f"{load.name}_ring", V.half)))
 
     def product(self, score: Scores) -> None:
-        """The scores of a block; the first begins all, in front of what else the block computes before."""
+        """The scores of a block; the first one issues all matmuls of scores at the start of the block."""
         if not self.in_flight:
             begins: list[Line] = []
             for one in self.stream.scores:
@@ -163,7 +163,7 @@ class _GradientBuilder(GluonBuilder):
         self.lines.loop.append(Do(runtime.give_back(f"{matrix.name}_ring", V.step)))
 
     def wait(self, name: str, *others: str) -> None:
-        """Until a matmul has ended, which do so in the order in which they began."""
+        """Waits for a matmul; matmuls complete in the order in which they are issued."""
         del self.in_flight[: self.in_flight.index(name) + 1]
         names = (name, *others)
         wait = runtime.warpgroup_mma_wait(len(self.in_flight), deps=names)
@@ -180,8 +180,8 @@ class _GradientBuilder(GluonBuilder):
             super().inner(value)
 
     def chosen(self, name: str, test: Node, other: Node) -> list[Line]:
-        """What is past the end is masked with scores that become minus infinity, of which no weight is left: numbers of
-        columns that these are below are 0 there.
+        """Masks positions past the end with scores of minus infinity instead of weights of 0: per-column values are 0
+        there, so these weights vanish.
         """
         if self.lowering.expression(other) == LEAST:
             for factor in [one for one in self.past_the_end if self.is_weight(self.op.value(one).node, name)]:
@@ -190,14 +190,14 @@ class _GradientBuilder(GluonBuilder):
         return super().chosen(name, test, other)
 
     def is_weight(self, node: Node, score: str) -> bool:
-        """Whether a node is the exponential of a score below a value for each column that is read."""
+        """Whether a node is the exponential of a score below a loaded per-column value."""
         match node:
             case Call(function="exp", args=(Call(function="sub", args=(Ref(name=name), Load() as y)),)):
                 return name == score and self.streams(y.axes)
         return False
 
     def limits(self, test: Node) -> Expr | None:
-        """Limits that differ from row to row are vectors, too."""
+        """Per-row limits are vectors, too."""
         with self.lowering.spreading(False):
             limits = super().limits(test)
         return limits and limits.with_names({name: spread(V[name]) for name in self.blocks.limits_by_row})
@@ -225,7 +225,7 @@ class _GradientBuilder(GluonBuilder):
 
     @cached_property
     def memory(self) -> dict[str, str]:
-        """The matrices of the tile by way of whose memory results are stored, each of one that is as wide."""
+        """For each result, a matrix of the tile of the same width whose shared memory its store reuses."""
         found: dict[str, str] = {}
         for result in self.wide:
             free = (one.left.name for one in self.stream.scores if one.over == result.axes[-1:])
@@ -234,8 +234,8 @@ class _GradientBuilder(GluonBuilder):
         return found
 
     def read_early(self, loop: Iterable[Line], scalars: list[str]) -> list[Line]:
-        """The lines of a block, with what reads per-column values or scores right behind the matmuls that these begin
-        with.
+        """The lines of a block, with the reads of per-column and per-score values right after the matmuls at its
+        start.
         """
         lines = [line for line in loop if line.assigned not in scalars]
         first = 2 * len(self.stream.scores)
@@ -244,8 +244,8 @@ class _GradientBuilder(GluonBuilder):
     # The pipeline
 
     def kernels(self) -> GluonKernels | None:
-        """None where lines call what Gluon has not, where bounds are made of more than params and per-head values, or
-        where per-row values, which lie as those of scores do, meet a matrix behind the loop.
+        """The kernels; None if lines call functions that Gluon lacks, if bounds depend on more than params and per-head
+        values, or if the epilogue combines per-row values, in the layout of scores, with a matrix.
         """
         self.build()
         self.lines.loop = self.read_early(self.lines.loop, [*self.of_cols, *self.tiled])

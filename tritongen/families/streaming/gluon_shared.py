@@ -1,4 +1,4 @@
-"""What the Gluon kernels of forwards and of gradients share: bounds of tiles, values for each score, and spelling."""
+"""Shared by the Gluon kernels of forwards and gradients: bounds of tiles, per-score values, and spelling."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ from .places import Places
 from .program import StreamingProgram
 
 HALF = {"float16", "bfloat16"}
-Ring = tuple[Term, int]  # how many blocks it has, and how many groups read each
+Ring = tuple[Term, int]  # its number of blocks, and the number of groups that read each
 
 
 def is_for_gluon(op: Op, stream: Stream) -> bool:
-    """Whether all matrices are half precision and lie along their widths, one tensor at most has a number for each
-    score, and params are scalars.
+    """Whether all matrices are half precision with a width as the last axis, at most one tensor has per-score values,
+    no param is a bool or an enum, and nothing is computed in float64.
     """
     matrices = [op.input(load.name).type for load in stream.matrices]
     return (
@@ -43,13 +43,13 @@ def is_for_gluon(op: Op, stream: Stream) -> bool:
 
 
 def matrices_in(results: Iterable[Result], stream: Stream) -> list[Result]:
-    """The results that are matrices, and not a value for each row."""
+    """The results that are matrices rather than per-row values."""
     return [result for result in results if set(result.axes) & set(stream.widths)]
 
 
 def kind_of_scores(tensor: Input, stream: Stream) -> str:
-    """How a tensor in half precision lies that has a value for each score, as a bias may have: "scores", or "across"
-    where these are along rows, as where its rows stream past keys; else "".
+    """The layout of a half-precision tensor of per-score values, such as a bias: "scores" if its last axes are the rows
+    and the streamed axis, "across" if they are transposed, as in a kernel that streams queries; else "".
     """
     axes = tensor.type.axes
     others = tuple(axis for axis in axes if axis not in (*stream.batch, *stream.heads))
@@ -66,7 +66,7 @@ def tiled_of(op: Op, stream: Stream) -> list[Input]:
 
 @dataclass
 class OfRows(Below):
-    """Has vectors of what is a value for each of `rows`, and spreads these where they meet more, along the `others`."""
+    """Holds values per index of `rows` as vectors, and expands them where they are combined with `others` axes."""
 
     rows: str = ""
     others: frozenset[str] = frozenset()
@@ -96,8 +96,8 @@ class OfRows(Below):
 
 @dataclass(frozen=True, slots=True)
 class GluonKernels:
-    """Kernels behind the functions that they call, the kinds of tensors that have descriptors, and which tensors the
-    bounds of blocks are found of.
+    """Kernels after the functions that they call, the kinds of tensors with descriptors, and the indices of the
+    tensors that the bounds of blocks are found from.
     """
 
     functions: tuple[Kernel, ...]
@@ -125,7 +125,7 @@ class GluonBuilder(Builder):
         matrices = {load.name for load in stream.matrices}
         self.scalars = {one.name: one.type.axes for one in op.inputs if one.name not in matrices}
         self.tiled = [tensor.name for tensor in tiled_of(op, stream)]
-        # How tensors lie that have descriptors.
+        # The layouts of tensors with descriptors.
         self.kinds = {name: kind_of_scores(op.input(name), stream) for name in self.tiled}
         pair = {stream.rows, stream.streamed}
         self.of_heads = [name for name, axes in self.scalars.items() if pair.isdisjoint(axes)]
@@ -157,8 +157,8 @@ class GluonBuilder(Builder):
         return [] if result in self.wide else super().store(result)
 
     def bounds_of(self, reads: Iterable[Line]) -> Sequence[Line]:
-        """The lines by which a tile has the bounds of its runs of blocks, of what reads per-head values. Where values
-        of both axes are compared, a kernel finds them before, once for all heads that have the same.
+        """The lines that give a tile the bounds of its runs of blocks, after `reads`, which read per-head values. Where
+        integers of both axes are compared, an earlier kernel finds the bounds, once for all heads that share them.
         """
         bounds = self.lines.bounds
         if self.blocks.compared:
@@ -173,15 +173,15 @@ class GluonBuilder(Builder):
         return [Let("bounds", every, comment=line.comment) for line in bounds]
 
     def has_bounds(self, bounds: Sequence[Line], computed: Iterable[str]) -> bool:
-        """Whether bounds are made of nothing that is computed; those that a kernel finds, of no param, and they are the
-        same for all heads of a group.
+        """Whether bounds depend on no computed value, and bounds that a kernel finds also on no param and no head of a
+        group.
         """
         others = [*computed, *(dim.index for dim in self.group), *(param.name for param in self.op.params)]
         return not names_in(bounds, computed) and not names_in(self.found, others)
 
     @property
     def passed(self) -> list[str]:
-        """What functions may read that is the same for all tiles: pointers, steps, lengths of heads, and params."""
+        """The arguments of functions that are the same for all tiles: pointers, strides, widths, and params."""
         pointers = [f"{name}_ptr" for name in self.every if name not in self.kinds]
         params = [one.name for one in param_arguments(self.op, self.compute)]
         return [*pointers, *(["bounds_ptr"] if self.found else []), *self.steps, *self.widths, *params]
@@ -192,14 +192,14 @@ class GluonBuilder(Builder):
 
     @property
     def widths(self) -> dict[str, str]:
-        """The names of other lengths, each with a matrix that is as wide; "" where none is."""
+        """The names of the remaining lengths, each with a matrix of that width; "" where there is none."""
         matrices = {self.stream.width(load): load.name for load in self.stream.matrices}
         names = {self.places.size_name(axis): matrices.get(axis, "") for axis in self.op.axes}
         return {name: matrix for name, matrix in names.items() if name not in self.lengths}
 
     def piped(self, template: str, rings: Mapping[str, Ring], **fills: Any) -> GluonKernels | None:
-        """The kernel of a template; None where what is read has no name in Gluon: a length of no matrix, or a pointer
-        to one.
+        """The kernels of a template; None where a function reads a name that Gluon lacks: a length that is the width of
+        no matrix, or a pointer to a matrix.
         """
         templates = [*(["bounds"] if self.found else []), template, "streaming"]
         functions = filled(self.op.name, templates, {**self.fills(rings), **fills})
@@ -213,11 +213,11 @@ class GluonBuilder(Builder):
 
     @property
     def compared(self) -> tuple[str, ...]:
-        """The tensors that bounds are found of."""
+        """The tensors that bounds are found from."""
         return tuple(one.name for one in self.op.inputs if names_in(self.found, [f"{one.name}_ptr"]))
 
     def fills(self, rings: Mapping[str, Ring]) -> dict[str, Any]:
-        """What all pipelines have."""
+        """The template arguments that all pipelines share."""
         outer, group, described = self.space.rows, self.group, self.places.described_dims
         in_group = [Let(dim.index, V.head % dim.size) for dim in group]
         tiled = self.op.input(self.tiled[0]).type.axes if self.tiled else ()
@@ -261,18 +261,18 @@ def _indices(dims: Iterable[Dim]) -> Expr:
 
 
 def spread(value: Expr) -> Expr:
-    """A vector of rows as a column, which meets tiles."""
+    """A vector of rows as a column that broadcasts to tiles."""
     return value[:, None]
 
 
 def is_spread(line: Line) -> bool:
-    """Whether a value of a line has a vector as a column."""
+    """Whether a value of a line expands a vector to a column."""
     nodes = (node for value in line.values for node in nodes_of(value.tree))
     return any(isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Tuple) for node in nodes)
 
 
 def reads_matrices_behind(op: Op, stream: Stream) -> bool:
-    """Whether what is made of the sums reads matrices besides: these have no memory of their own."""
+    """Whether the epilogue reads further matrices, which have no shared memory."""
     refs = op.refs
     sums = {one.name for one in stream.sums}
     behind = (value for value in op.values if value.name not in sums and sums & reached(refs, [value.name], ()))

@@ -29,9 +29,9 @@ from .program import StreamingProgram
 
 
 class StreamingModule(Common):
-    """The module of one kernel, a program of which takes a tile of rows at one index of the batch.
+    """The module of one kernel, with one tile of rows at one index of the batch per program.
 
-    With `search`, tiles are timed.
+    With `search`, tiles are autotuned.
     """
 
     def __init__(self, program: StreamingProgram, around: Around, search: bool) -> None:
@@ -39,9 +39,9 @@ class StreamingModule(Common):
         self.space = space_of(self.op, self.stream)
         self.search = search
         self.reduction = None if around.is_gradient else Reduction(program.not_empty).reduction()
-        # Torch has to see what a triton_op launches.
+        # Torch has to trace the launches of a triton_op.
         by_tma = self.is_plain() and around.register != "triton_op"
-        # Of one sum, as dq is, pointers are faster.
+        # With one sum, as for dq, pointers are faster.
         is_described = by_tma and around.is_gradient and len(self.stream.summed) > 1
         self.described = self.matrices_of_blocks() if is_described else ()
         self.kernel = self.planned(program)
@@ -55,16 +55,16 @@ class StreamingModule(Common):
             self.host = replace(host, parted=dict(_parted_tensors(program.op, self.merged)))
         if self.pages:
             self.host = replace(self.host, tables=frozenset(one.table for one in self.pages.inputs))
-        # One for each score may be the same for all of the batch: a descriptor has no steps along that.
+        # Per-score tensors may lack the batch: a descriptor then has no strides along it.
         is_known = {*self.shared} <= {tensor.name for tensor in tiled_of(self.op, self.stream)}
-        is_known = is_known and not program.blocks.gap  # Plain kernels alone skip what lies between two ranges.
+        is_known = is_known and not program.blocks.gap  # Only plain kernels skip the gap between two ranges.
         some = program.not_empty
         self.gluon = (gluon_kernels(some) or gradient_kernels(some)) if by_tma and is_known else None
 
     def planned(self, program: StreamingProgram) -> Kernel:
         return Builder(program, self.described).built(self.reduction is not None)
 
-    across = False  # whether programs share the columns, each of which has one block
+    across = False  # whether programs split the columns, one block each
 
     def module(self) -> Module:
         kernel, stream = self.kernel, self.stream
@@ -122,7 +122,7 @@ class StreamingModule(Common):
         yield Launch(run)
 
     def gluon_kernel(self) -> Expr | None:
-        """The Gluon kernel beside the plain one."""
+        """The Gluon kernel in addition to the plain one; None without one."""
         if self.gluon is None:
             return None
         return call(
@@ -137,12 +137,12 @@ class StreamingModule(Common):
         )
 
     def own_counts(self, tensors: Iterable[str]) -> tuple[int | None, ...]:
-        """How many axes each tensor has besides the batch, None where it does not have that."""
+        """The number of axes of each tensor after the batch; None if it has no batch."""
         counts = {name: count for name, _, count in self.folded_tensors(self.kernel)}
         return tuple(map(counts.get, tensors))
 
     def matrices_of_blocks(self) -> tuple[str, ...]:
-        """The streamed matrices that have the batch and then their rows, of which the runtime may make descriptors."""
+        """The streamed matrices, batch axes first, for which the runtime may make descriptors."""
         stream, found = self.stream, []
         for load in (load for load in stream.matrices if load.name not in self.shared):
             outer_axes = tuple(axis for axis in stream.outer_axes if axis in load.axes)
@@ -152,7 +152,7 @@ class StreamingModule(Common):
         return tuple(found)
 
     def blocks(self) -> Expr | None:
-        """The matrices of blocks that the runtime may make descriptors of."""
+        """The streamed matrices for which the runtime may make descriptors."""
         if not self.described:
             return None
         tensors = self.arguments(self.own(self.kernel))[0]
@@ -161,12 +161,12 @@ class StreamingModule(Common):
         return call("streaming_tma.Blocks", n_dims=len(self.space.rows), n_own=n_own, places=places)
 
     def own(self, kernel: Kernel) -> Kernel:
-        """A kernel with the arguments that the wrapper has; those of a split, and descriptors, are the runtime's."""
+        """A kernel with the arguments that the wrapper passes; the runtime adds descriptors and split arguments."""
         runtime = partial_sums.ARGUMENT.value, V.n_splits, DESCRIPTOR
         return replace(kernel, arguments=tuple(one for one in kernel.arguments if one.value not in runtime))
 
     def split(self, reduction: Kernel) -> Expr:
-        """How the streamed axis is split: what merges partial sums, how long those of a row are, and what it takes."""
+        """The split of the streamed axis: the reduction kernel, the length of partials per row, and its arguments."""
         kernel = self.own(reduction)
         return call(
             "streaming.Split",
@@ -183,8 +183,8 @@ class StreamingModule(Common):
         return Streaming(len(self.stream.scores), len(self.stream.summed), bool(self.described), bytes_, light)
 
     def widened(self) -> list[tuple[str, Expr]]:
-        """The matrices of single bytes, and flags for each score, beside matrices that may be float64: each with what
-        it is passed as.
+        """The matrices of single bytes, and flags along rows or columns, that are widened next to float64 matrices,
+        each with its converted value.
         """
         other = multiplied_as(self.op, self.stream)
         is_wide = other and "float64" in self.op.input(other).type.dtypes
@@ -198,7 +198,7 @@ class StreamingModule(Common):
         return found
 
     def widths(self, of_blocks: bool) -> tuple[str, ...]:
-        """The widths of the matrices of a tile, or of those of a streamed block."""
+        """The widths of the matrices of a tile, or with `of_blocks` of the streamed matrices."""
         stream = self.stream
         return tuple(stream.width(one) for one in stream.matrices if (stream.streamed in one.axes) == of_blocks)
 
@@ -224,7 +224,7 @@ class StreamingModule(Common):
         return (*batch, *(axis for axis in axes if axis not in batch))
 
     def spread(self, tensor: Input) -> Expr:
-        """A tensor with all of the batch, along what it lacks of which it is seen as the same."""
+        """A tensor expanded along the batch axes that it lacks."""
         axes, own = self.spread_axes(tensor), in_kernels(self.stream, tensor.type.axes)
         seen = self.seen(tensor.name, tensor.type.axes)
         if axes == own:

@@ -1,4 +1,4 @@
-"""Kernels that hold a tile of rows and stream an axis: what they do before the loop, in it and after it."""
+"""Kernels that hold a tile of rows and stream an axis: the lines before, in and after the loop."""
 
 from __future__ import annotations
 
@@ -32,15 +32,15 @@ from .spelling import Spelling
 from .streams import is_below, is_row_sum
 
 NOTHING = expr(0.0)
-DESCRIPTOR = V.descriptor  # the value of arguments of which the runtime makes descriptors
+DESCRIPTOR = V.descriptor  # the value of arguments that the runtime turns into descriptors
 
 
 @dataclass
 class Below(Lowering):
-    """Takes exponentials below a number of rows or columns, and in the loop below the largest so far.
+    """Takes exponentials below per-row or per-column values, and in the loop below the running maximum.
 
-    Those of `low` scores have a factor for each row. Of `scores`, the axes of what exponentials are of, tanh is as
-    exact as that needs whose factors are of a `dtype`, which is known for a line of some axes.
+    With `low` scores, exponentials take a factor per row. On values with the axes `scores`, tanh is as accurate as
+    matrices of the dtype `dtype(axes)` need.
     """
 
     largest: str = ""
@@ -89,7 +89,7 @@ class Builder:
         self.choices = Choices(self.op)
         self.places = Places(self.op, self.space, self.compute, stream=self.stream, pages=self.pages)
         self.blocks = program.blocks
-        # Behind the names of functions that take scores of any size.
+        # Suffix of the functions that take scores of any magnitude.
         self.low = "_low" if has_low_scores(self.op, self.stream) else ""
         self.lowering: Below = self.lowered_by(Below)
         self.products: dict[str, Scores] = {one.name: one for one in self.stream.scores}
@@ -99,7 +99,7 @@ class Builder:
         self.in_row_sum = False
         self.of_limits: set[str] = set()
         self.score = self.score_of()
-        # What stands past the end of the streamed axis, as long as no line has put it there.
+        # The padding values past the end of the streamed axis that no line has set so far.
         self.past_the_end = {self.score: partial_sums.LEAST} if self.score else {}
         if not self.score:
             factors = (one.factor for one in self.stream.sums)
@@ -124,13 +124,13 @@ class Builder:
         )
 
     def dtype_of_scores(self, axes: tuple[str, ...]) -> Term:
-        """The dtype of what scores are made of, for a line of some axes: before its tile is read, by its pointer."""
+        """The dtype of the left matrix of the scores, for a line with `axes`: by its pointer until its tile is read."""
         left = self.stream.scores[0].left
         is_read = left.name in self.read and {*left.axes} & {*self.stream.outer_axes} <= {*axes}
         return f"{left.name}.dtype" if is_read else f"{left.name}_ptr.dtype.element_ty"
 
     def score_of(self) -> str:
-        """The value that exponentials are of, "" where nothing is taken below the largest."""
+        """The value that exponentials are taken of; "" where nothing is taken below the largest."""
         node = self.op.value(self.stream.largest).node if self.stream.largest else None
         return node.arg.name if isinstance(node, Reduce) and isinstance(node.arg, Ref) else ""
 
@@ -140,7 +140,7 @@ class Builder:
         return self.places.load(node, lowering)
 
     def built(self, splits: bool) -> Kernel:
-        """The kernel; with `splits`, one that may leave sums of a part of the streamed axis."""
+        """The kernel; with `splits`, one that may store partial sums of a split of the streamed axis."""
         self.build()
         partial = partial_sums.stores(self.stream) if splits else ()
         streamed, rows = self.stream.streamed, self.stream.rows
@@ -165,12 +165,12 @@ class Builder:
             elif value.name in self.inside:
                 self.inner(value)
             done.add(value.name)
-            # A sum takes its factor as soon as that is there, which then needs no registers.
+            # A sum adds its factor as soon as it is computed, since the factor then needs no registers.
             for total in [one for one in pending.values() if references(one.factor) <= done]:
                 self.sum(pending.pop(total.name))
         self.lowering.in_loop = False
         self.lines.loop = self.read_by_others(self.lines.loop)
-        # In INDEX, for a turn may be far from the one before.
+        # In INDEX, since outer iterations may be far apart in memory.
         self.lines.turn[:0] = decoded(tl.cast(V.turn, V.INDEX), self.places.dims(self.stream.outer_axes))
         self.bounds()
         self.begin()
@@ -182,7 +182,7 @@ class Builder:
         return self.stream.streamed in axes
 
     def lines_for(self, axes: Iterable[str]) -> list[Line]:
-        """The lines for what has some axes: for each block, each turn, or once."""
+        """The section for a value with `axes`: the loop over blocks, the outer loop, or the setup."""
         if self.streams(axes):
             return self.lines.loop
         return self.lines.turn if set(axes) & set(self.stream.outer_axes) else self.lines.setup
@@ -199,7 +199,7 @@ class Builder:
             self.lines_for(load.axes).extend(self.matrix(load))
 
     def matrix(self, load: Load) -> list[Line]:
-        """The lines that load a block of a matrix, in pages that are looked up once."""
+        """The lines that load a block of a matrix; page indices are looked up once per block."""
         paged = self.pages and self.pages.of(load.name)
         if not paged:
             read, *converted = self.places.matrix(load, self.masked)
@@ -209,7 +209,7 @@ class Builder:
         return [*self.pages_of_block(paged), *self.places.paged_matrix(self.pages, paged)]
 
     def pages_of_block(self, paged: Paged) -> list[Line]:
-        """The lines that look up pages where none has so far: those of the next block are carried by the loop."""
+        """The lines that look up page indices, once per table: the loop carries the indices of the next block."""
         looked_up = f"{paged.table}_at"  # A mask may read the table itself, too.
         if looked_up in self.read:
             return []
@@ -230,7 +230,7 @@ class Builder:
         return V.run.differs(self.blocks.runs.index("full"))
 
     def elements(self, values: list[Value], lines: list[Line] | None = None) -> None:
-        """Reads what some values are made of and no line has read so far."""
+        """Reads the inputs of `values` that no line has read so far."""
         names = {load.name for load in loads(value.node for value in values)}
         for tensor in self.op.inputs:
             if tensor.name in names and tensor.name not in self.read:
@@ -254,7 +254,7 @@ class Builder:
 
     @property
     def at_the_end(self) -> Expr:
-        """Whether blocks may have what is past the end of the streamed axis."""
+        """Whether blocks may reach past the end of the streamed axis."""
         return self.masked
 
     def dot(self, *terms: Term) -> Expr:
@@ -297,7 +297,7 @@ class Builder:
             lines.append(Branch(self.masked, body=tuple(self.chosen(value.name, implied, other))))
 
     def chosen(self, name: str, test: Node, other: Node) -> list[Line]:
-        """What a masked block takes instead where a test fails, and past the end of what is taken below the largest."""
+        """Replaces elements of a masked block where `test` fails, and past the end if the padding value is the same."""
         limits = self.limits(test)
         self.lowering.begin(name)
         condition, otherwise = map(self.lowering.expression, (test, other))
@@ -308,8 +308,8 @@ class Builder:
         return self.lowering.pending
 
     def limits(self, test: Node) -> Expr | None:
-        """A condition on positions that each score would compute in int64, as the limits of each row, which are found
-        before the loop; None for others.
+        """A condition on positions as limits per row, found before the loop, if each score would compute it in int64;
+        None for other conditions.
         """
         if not self.blocks.limits_rows(self.op, test) or self.lowering.integers.all_narrow(resolve(self.op, test)):
             return None
@@ -320,20 +320,20 @@ class Builder:
         return self.blocks.in_limits
 
     def read_by_others(self, lines: list[Line]) -> list[Line]:
-        """The lines of a loop without values that only conditions were made of for which limits of rows stand."""
+        """The lines of a loop without values that only conditions replaced by limits of rows read."""
         count = Counter(name for line in lines for name in line.names)
         found = [line for line in lines if line.assigned not in self.of_limits or count[line.assigned] > 1]
         return lines if len(found) == len(lines) else self.read_by_others(found)
 
     def masked_past_the_end(self, name: str) -> list[Line]:
-        """What stands past the end of the streamed axis, in blocks that have it, if no line has put it there before."""
+        """The line that sets the padding value past the end of the streamed axis, unless an earlier line has."""
         if name not in self.past_the_end:
             return []
         masked = Let(name, tl.where(V.col_mask, name, self.past_the_end.pop(name)))
         return [Branch(self.at_the_end, body=(masked,))]
 
     def largest(self, value: Value) -> None:
-        """Exponentials are below the largest so far, past the end of which are scores of nothing."""
+        """Updates the running maximum by the scores of a block, which are masked past the end of the streamed axis."""
         score = self.score
         self.lines.loop += self.masked_past_the_end(score)
         names = f"{value.name}, shift, {'factor, ' if self.low else ''}rescale"
@@ -384,18 +384,18 @@ class Builder:
     # Before and after
 
     def bounds(self) -> None:
-        """The bounds of the runs of blocks, after what these are made of."""
+        """The lines of the bounds of the runs of blocks, after the lines that these depend on."""
         self.lines.bounds += self.range_lines(lambda ranges: ranges.bounds(self.places.compared))
 
     def range_lines(self, lines: Callable[[Spelling], list[Line]]) -> list[Line]:
-        """Lines of ranges that masks leave, after what these are made of."""
+        """The lines of the unmasked ranges, after the lines that these depend on."""
         self.elements([Value("bounds", node, "") for node in self.blocks.values])
         self.lowering.begin("bounds", ())
         found = lines(Spelling(self.blocks, self.lowering.expression))
         return [*self.lowering.pending, *found]
 
     def begin(self) -> None:
-        """Where sums begin."""
+        """Adds the lines that initialise the accumulators and the running maximum."""
         for name, axis in self.stream.partial_results:
             start = tl.zeros([self.block_m, f"PADDED_{axis.upper()}" if axis else 1], self.compute.text)
             if name == self.stream.largest:
@@ -403,7 +403,7 @@ class Builder:
             self.lines.setup.append(Let(name, start))
 
     def behind(self) -> list[Value]:
-        """The values that results need, up to the sums."""
+        """The values of the epilogue: those that results need, down to the sums."""
         sums = {*self.sums, self.stream.largest}
         wanted = {result.output.name for result in self.op.results}
         found = []
@@ -414,7 +414,7 @@ class Builder:
         return found[::-1]
 
     def after(self, values: Iterable[Value]) -> None:
-        """The epilogue: the math behind the sums, and the stores."""
+        """Adds the epilogue: the math after the sums, and the stores."""
         values, name = [*values], self.stream.largest
         nodes = [*(value.node for value in values), *(result.node for result in self.op.results)]
         if any(name in references(node) for node in nodes):
@@ -426,7 +426,7 @@ class Builder:
             self.lines.end += self.store(result)
 
     def final(self, value: Value) -> list[Line]:
-        """A value that is computed behind the loop."""
+        """The lines of a value of the epilogue."""
         return self.lowering.line(value)
 
     def store(self, result: Result) -> list[Line]:
@@ -455,7 +455,7 @@ class Builder:
         before: tuple[Argument, ...] = (),
         behind: tuple[Argument, ...] = (),
     ) -> Kernel:
-        """The kernel of the lines, with arguments before or behind the tensors of the math."""
+        """The kernel of the lines, with arguments `before` or `behind` (after) the tensors of the math."""
         setup = [*nested(self.lines.setup), *self.lines.bounds]
         turn, ahead, loop, end = (
             [*nested(some)] for some in (self.lines.turn, self.lines.ahead, self.lines.loop, self.lines.end)
@@ -475,10 +475,10 @@ class Builder:
         return replace(found, name=f"{self.op.name}_{suffix}", doc=doc, blocks=blocks, fixed=fixed)
 
     def steps_by_length(self) -> set[str]:
-        """The steps from head to head of tensors with a value for each row or column: as long as these are many.
+        """The strides between heads of tensors of per-row or per-column values, which depend on their lengths.
 
-        What has a value for each row and column steps by full rows: that 16 divides these is known, or blocks of it
-        are read number by number.
+        Per-score tensors are not among them, as their strides are full rows: unless these are known to be divisible by
+        16, loads of blocks are not vectorised.
         """
         stream = self.stream
         along = {stream.rows, stream.streamed}
@@ -491,11 +491,11 @@ class Builder:
 
     @property
     def constant_axes(self) -> tuple[str, ...]:
-        """The axes for whose lengths kernels are compiled: those of widths, and the positions of a page."""
+        """The axes whose lengths are constexpr: the widths, and the positions of a page."""
         return (*self.stream.widths, *([self.pages.slot] if self.pages else []))
 
     def across(self, names: set[str]) -> list[Line]:
-        """Positions across tiles, as far as some names need them."""
+        """The lines of positions along widths, and their masks, that `names` need."""
         found: list[Line] = []
         for axis in self.stream.widths:
             at, mask = f"at_{axis.lower()}", f"{axis.lower()}_mask"
@@ -506,19 +506,19 @@ class Builder:
         return found
 
     def sizes(self) -> tuple[list[Argument], list[Argument]]:
-        """The lengths of the dimensions of the batch, and others."""
+        """The lengths of the dimensions of the batch, and the other lengths."""
         heads = [Argument(dim.size, V.head_sizes[place]) for place, dim in enumerate(self.space.rows)]
         known = {"n_rows", "n_cols", *(one.name for one in heads), *map(self.places.size_name, self.constant_axes)}
         others: dict[str, Argument] = {}
         for axis in (*self.stream.outer_axes, *self.stream.heads, *self.op.axes):
-            name = self.places.size_name(axis)  # That of axes that are merged may be that of `...`.
+            name = self.places.size_name(axis)  # Merged axes may have the name of `...`.
             if name not in known:
                 others.setdefault(name, Argument(name, length_of((axis,))))
         return heads, [*others.values()]
 
     def strides(self) -> list[Argument]:
         found = []
-        # Those that are the same for all of the batch come last: the host has no steps of theirs along it.
+        # Tensors without batch axes come last, since the host has no strides of theirs along the batch.
         for tensor in sorted(self.tensors(), key=lambda one: not set(one.axes) & set(self.stream.batch)):
             steps = [(dim, V[f"{tensor.name}_heads"][place]) for place, dim in enumerate(self.space.rows)]
             mine = self.space.steps(tensor.axes, self.space.rows)
@@ -530,7 +530,7 @@ class Builder:
 
 
 class Reduction(Builder):
-    """Writes the kernel that merges the partial sums of a row, behind one whose programs split the streamed axis."""
+    """Writes the kernel that merges the partial sums of a row, after a kernel that splits the streamed axis."""
 
     block_m = "1"
 
@@ -555,7 +555,7 @@ class Reduction(Builder):
         return self.assembled("reduce_kernel", doc, lengths, frame, blocks, before=(partial_sums.ARGUMENT,))
 
     def merge(self, name: str, address: Expr) -> None:
-        """Adds the next partial sums to a sum so far. What they are below comes first."""
+        """Merges the next partial sums into an accumulator; the maximum that they are taken below comes first."""
         part, lines = f"{name}_partial", self.lines.loop
         other = partial_sums.LEAST if name == self.stream.largest else NOTHING
         lines.append(Let(part, tl.load(address, mask=V.split_mask, other=other)))

@@ -1,4 +1,4 @@
-"""Where programs leave their sums that split the streamed axis: those of a row side by side."""
+"""Where programs that split the streamed axis store their partial sums: adjacent for each row."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from ...nest.values import Expr, V, expr, tl, total
 from ..stream import Stream
 
 ARGUMENT = Argument("partial_ptr", V.partial)
-LEAST = expr(-math.inf)  # what is below every score
+LEAST = expr(-math.inf)  # below every score
 
 
 def stores(stream: Stream) -> tuple[Line, ...]:
-    """The stores of what a program has of each row."""
+    """The stores of the partial sums of each row."""
     pairs = zip(stream.partial_results, addresses(stream), strict=True)
     return tuple(Do(tl.store(address, name, mask=V.row_mask)) for (name, _), address in pairs)
 
 
 def addresses(stream: Stream) -> list[Expr]:
-    """The offset of each partial sum; those of full widths first, so that they are aligned."""
+    """The address of each partial sum; vectors of full widths come first, so that they are aligned."""
     axes = [axis for _, axis in stream.partial_results]
     widths = [in_kernel(axis) for axis in axes if axis]
     found = []
@@ -33,12 +33,12 @@ def addresses(stream: Stream) -> list[Expr]:
 
 
 def in_kernel(axis: str) -> Expr:
-    """What a kernel calls the width of a tile."""
+    """The kernel's name for the padded width of a tile."""
     return V[f"PADDED_{axis.upper()}"]
 
 
 def length(stream: Stream, padded: Callable[[str], Expr]) -> Expr:
-    """The partial values per row: scalars padded to 16 bytes, and the padded widths of others."""
+    """The number of partial values per row: scalars padded to 16 bytes, and vectors of padded widths."""
     axes = [axis for _, axis in stream.partial_results]
     narrow = -(-axes.count("") // 4) * 4
     return total(*(padded(axis) for axis in axes if axis), *([expr(narrow)] if narrow else []))

@@ -16,7 +16,7 @@ from ..stream import Stream, multiplied_as, of_bytes
 
 
 def space_of(op: Op, stream: Stream) -> Space:
-    """The dimensions of the batch as rows; those of the tile, of a block, and of the widths as columns."""
+    """The space with the batch dimensions as rows, and the dimensions of tile, block and widths as columns."""
     pinned = pinned_axes(tuple(value.node for value in op.values))
     free = [axis for axis in stream.batch if axis not in pinned]
     count = min(FREE_ROWS, len(free) + (BATCH in free))
@@ -103,9 +103,9 @@ class Places(Tile):
         return [Branch(described.is_none, body=(read,), other=(by_tma,))]
 
     def described_dims(self, axes: tuple[str, ...]) -> tuple[Dim, ...]:
-        """The dimensions that a descriptor has before the two of a matrix: those of the batch, and some axes.
+        """The dimensions of a descriptor before the two of a matrix: batch dimensions, and `axes`.
 
-        TMA steps through five in all. Where there are more, the last of the batch have a length of 1.
+        TMA has at most five dimensions. If there are more, the last batch dimensions have a length of 1.
         """
         return (*self.space.rows[: 3 - len(axes)], *self.dims(axes))
 
@@ -123,7 +123,7 @@ class Places(Tile):
         return Let(f"{paged.table}_ahead", found)
 
     def in_pages(self, paged: Paged, first: Term, last: Term) -> Line:
-        """The line that tells the page of each position of a block."""
+        """The line that gives the page of each position of a block."""
         n_pages = self.size_name(paged.pages)
         return Let(f"{paged.table}_at", runtime.pages_at(f"{paged.table}_ahead", V.block, first, last, n_pages))
 
@@ -144,7 +144,7 @@ class Places(Tile):
         return self.at(tensor, *self.space.cols).moved(*self.to_positions(tensor))
 
     def to_positions(self, tensor: Tensor) -> tuple[Expr, ...]:
-        """The steps to the positions of a block by way of its pages, and to those in a page."""
+        """The offsets of the pages of a block's positions, and of the positions within them; () without pages."""
         if self.pages is None:
             return ()
         paged, size = self.pages.of(tensor.name), self.size_name(self.pages.slot)
@@ -153,12 +153,12 @@ class Places(Tile):
         return tuple(at * self.taken_stride(tensor, axis) for axis, at in steps.items() if axis in tensor.axes)
 
     def mask_of(self, tensor: Input) -> Expr | None:
-        """The mask of what is read of an input: what is in pages is there for positions that a row needs."""
+        """The load mask of an input; a paged one is masked to positions whose pages are looked up."""
         paged = self.pages and self.pages.of(tensor.name)
         return at_pages(paged) >= 0 if paged else self.mask(self.axes_of(tensor))
 
     def mask(self, axes: tuple[str, ...]) -> Expr | None:
-        """The mask of rows, of a block, or of both; full blocks have none, and their tiles that of rows alone."""
+        """The mask of rows, of a block, or of both; in full blocks none, or for tiles the mask of rows."""
         if {self.stream.rows, self.stream.streamed} <= set(axes):
             return V.tile_mask
         masks = {self.stream.rows: self.row_mask, self.stream.streamed: V.col_mask}
@@ -166,10 +166,10 @@ class Places(Tile):
         return joined(*(mask for axis, mask in masks.items() if axis in axes))
 
     def reads(self, tensor: Input) -> list[Line]:
-        """The lines that read an element for each of a tile."""
+        """The lines that load the elements of a tensor for a tile."""
         mine = self.of_input(tensor.name)
         mask = self.mask_of(tensor)
-        # Full blocks load without a mask. What is computed past the end is masked.
+        # Full blocks load without a mask. Values computed past the end are masked later.
         other = None if mask == V.col_mask else nothing_of(tensor)
         read = Access(self.address(mine), mask, other, self.widen(tensor))
         if mine.optional and tensor.name not in self.op.chosen:
@@ -180,7 +180,7 @@ class Places(Tile):
         return ("bool",) if may_be_wide(self.op, self.stream, tensor) else Tile.widen(self, tensor)
 
     def compared(self, load: Load, axis: str) -> Expr:
-        """Integers of the tile, or of some blocks, by which these are compared; past the end the last once more."""
+        """The compared integers of the tile, or of some blocks; past the end, the last one is repeated."""
         tensor, at = self.of_input(load.name), V.tile_met if axis == self.stream.rows else V.cols_met
         return Access(self.at(tensor).moved(at * tensor.stride(self.dim(axis)))).value
 
@@ -188,13 +188,13 @@ class Places(Tile):
         number = tensor.default
         if tensor.type.dtypes == ("bool",):
             return number
-        # Bounds of blocks are made of integers, and what is read at positions has the shape of these.
+        # Bounds of blocks need integers, and gathered values have the shape of their indices.
         dtype = self.compute.text if tensor.type.may_be_float else "tl.int64"
         mask = self.mask_of_gather(axes) if tensor.name in indices(self.op) else None
         return tl.full(() if mask is None else mask.field("shape"), number, dtype)
 
     def mask_of_gather(self, axes: tuple[str, ...]) -> Expr | None:
-        """Positions of full blocks are masked, too, which are computed of what lies past the end."""
+        """The mask of a gather: also in full blocks, since its indices may be computed from values past the end."""
         own = self.mask(axes)
         return own if own != V.col_mask else V.cols < V.n_cols
 
@@ -212,7 +212,7 @@ class Places(Tile):
 
 
 def may_be_wide(op: Op, stream: Stream, tensor: Input) -> bool:
-    """Whether booleans of scores, rows or columns are passed as int32 if the matrices are float64."""
+    """Whether a bool tensor along rows or columns may be passed as int32, as matrices may be float64."""
     matrix = multiplied_as(op, stream)
     read = (node for node in op.nodes if isinstance(node, Load))
     is_along = any({stream.rows, stream.streamed} & {*load.axes} for load in read if load.name == tensor.name)

@@ -1,9 +1,9 @@
-"""What scores are made of, as kernels may take it apart: a scale, a slope, and what may be low.
+"""Scores as kernels may decompose them: a scale, a slope, and terms that may be low.
 
-Exponents may take the number that all scores are multiplied by. Scores may be finite but far below 0, as under a finite
-mask. A slope times the distance of rows and columns, as ALiBi adds it, is one value per row within a block plus one for
-each column: scores take those of columns, by one multiply-add each, and their maximum those of rows. A distance for
-each score would be an integer to subtract, convert and multiply.
+Exponents may apply the scale of all scores. Scores may be finite but far below 0, as under a finite mask. A slope times
+the distance of rows and columns, as in ALiBi, is a per-row plus a per-column value within a block: scores add the
+per-column value, by one FMA each, and the per-row value is added to their maximum. A distance per score would be an
+integer to subtract, convert and multiply.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ FIRST = Ref("first_col", (), INT64)
 
 
 def scale_of(op: Op, score: str, stream: Stream) -> tuple[Node | None, Node]:
-    """The number that all scores are multiplied by, a param or above 0, and what they are without it; None where a line
-    reads them otherwise than as exponents, or where they are more than a matmul with a scale and a mask.
+    """The scale of all scores, a param or above 0, and the scores without it; None and the scores if a line reads them
+    otherwise than as exponents, or if they are more than a matmul with a scale and a mask.
     """
     full = op.value(score).node
     found = scaled_matmul(op, full, stream.scores[0].name) if is_exponent_alone(op, score, stream) else None
@@ -52,7 +52,7 @@ def scale_of(op: Op, score: str, stream: Stream) -> tuple[Node | None, Node]:
 
 
 def is_exponent_alone(op: Op, score: str, stream: Stream) -> bool:
-    """Whether lines read scores as exponents below the largest, which is of them, and otherwise not."""
+    """Whether scores are read only as exponents below the largest, and by that maximum itself."""
     uses = [part for part in op.nodes if isinstance(part, Ref) and part.name == score]
     exponents = [part for part in op.nodes if is_exponent(part, score, stream.largest)]
     return len(uses) <= len(exponents) + 1
@@ -60,19 +60,19 @@ def is_exponent_alone(op: Op, score: str, stream: Stream) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class ScaledMatmul:
-    """A matmul times a number, and both by themselves."""
+    """A matmul times a scale: the `node`, and its two factors."""
 
     node: Node
     product: Ref
     scale: Node
 
     def without(self, node: Node) -> Node:
-        """The matmul where a node is both."""
+        """The matmul if a node is the scaled one; other nodes unchanged."""
         return self.product if node == self.node else node
 
 
 def scaled_matmul(op: Op, full: Node, product_name: str) -> ScaledMatmul | None:
-    """The number that a matmul with a name is multiplied or divided by, as in `scale_of`, behind which is a mask."""
+    """The scale or divisor of the matmul `product_name`, as in `scale_of`, inside a mask if any."""
     match full:
         case Call(function="where", args=(_, node, Constant(value=value))) if value == -math.inf:
             pass
@@ -104,8 +104,8 @@ def _is_scale(op: Op, node: Node) -> bool:
 
 
 def to_base2(op: Op, stream: Stream) -> tuple[Node | None, Value | None]:
-    """The number that scores are multiplied by whose exponentials are taken below per-row or per-column values, and
-    these scores with a factor in its place that takes them to base 2; None where a line reads them otherwise.
+    """The scale of scores whose exponentials are taken below per-row or per-column values, and the scores with a
+    factor in its place that converts them to base 2; None for both if a line reads the scores otherwise.
     """
     names = [name for part in op.nodes if (name := _score_of(part, stream))]
     uses = [part for part in op.nodes if isinstance(part, Ref) and part.name in names]
@@ -159,7 +159,7 @@ class _Slopes:
     stream: Stream
 
     def found(self, node: Node) -> Sloped | None:
-        """The terms of a sum without their lead, behind a mask."""
+        """The terms of a sum without their lead, inside its mask if any."""
         match node:
             case Call(function="where", args=(test, then, Constant(value=value) as other)) if value == -math.inf:
                 found = self.found(then)
@@ -213,15 +213,15 @@ def _negated(node: Node) -> Node:
 
 
 def has_low_scores(op: Op, stream: Stream) -> bool:
-    """Whether what may be low is added to the scores that exponentials are of, or chosen instead of them."""
+    """Whether values that may be low are added to the scores below exponentials, or chosen instead of them."""
     largest = op.value(stream.largest).node if stream.largest else None
     return isinstance(largest, Reduce) and _Term(op, stream).may_be_low(largest.arg)
 
 
 @dataclass(frozen=True, slots=True)
 class _Term:
-    """What is added to scores, or a factor of that. Matmuls are not low, and neither are factors of them, such as a
-    scale, or of per-position values, such as a slope.
+    """A term added to scores, or a factor of one. Matmuls are not low, and neither are their factors, such as a scale,
+    nor factors of per-position values, such as a slope.
     """
 
     op: Op

@@ -1,4 +1,4 @@
-"""The sizes that benchmarks of streaming kernels run on, and how many operations their matmuls take there."""
+"""The benchmark sizes of streaming kernels, and the FLOPs of their matmuls there."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from .program import StreamingProgram
 from .spelling import ZERO, Spelling
 
 BATCHES, HEADS, GROUP, WIDTH, PAGE = 4, 32, 4, 128, 64
-# Of what streams, a byte of half precision takes as many operations as there are rows; GPUs make hundreds meanwhile.
+# Each streamed byte of half precision costs one operation per row; GPUs do hundreds in the time of its load.
 FEW_ROWS = 64
 
 
 class StreamingSizes:
-    """How long the axes are in a benchmark: 32 heads of 128 in 4 batches, rows and columns of one length.
+    """The lengths of axes in a benchmark: 32 heads of 128 in 4 batches, rows and columns of one length.
 
-    Where heads share what streams, there are 4 in a group, or all. Floats are small: no softmax is of one score alone.
-    Axes to which [bench] gives a length have that. Where those are few rows, memory bounds it, and rates are of bytes.
+    Heads that share streamed matrices come in groups of 4, or all share them. Floats are small, so that no single score
+    dominates a softmax. Lengths of [bench] take precedence. With few rows memory bounds the kernel: rates are of bytes.
     """
 
     bounds = ("-1", "1")
@@ -50,13 +50,13 @@ class StreamingSizes:
         return "bench_caches.py.jinja" if self.has_few_rows() else "bench_streams.py.jinja"
 
     def has_few_rows(self) -> bool:
-        """Whether what streams is read for few rows, those of all heads that share it."""
+        """Whether streamed matrices are read for few rows, over all heads that share them."""
         heads = (self.lengths()[axis] for axis in (*self.stream.heads, *self.stream.outer_axes))
         rows = self.given.get(self.stream.rows)
         return rows is not None and rows * math.prod(one for sizes in heads for one in sizes) <= FEW_ROWS
 
     def lengths(self) -> dict[str, tuple[int, ...]]:
-        """Of all axes but the rows and what streams; of leading axes, that of each."""
+        """The lengths of all axes but the rows and the streamed axis; several for `...`, one per leading axis."""
         stream = self.stream
         lengths: dict[str, tuple[int, ...]] = dict.fromkeys(self.axes, (GROUP,))
         for axis in stream.widths:
@@ -98,7 +98,7 @@ class StreamingSizes:
         return math.prod(lengths[axis][0] for axis in self.merged.parted_axes(axes))
 
     def of_pages(self) -> dict[str, str]:
-        """Where what streams lies in pages: positions of a page, pages of a sequence, and all pages."""
+        """For paged inputs: positions per page, pages per sequence, and pages in all; {} without pages."""
         pages = self.program.pages
         if pages is None:
             return {}
@@ -113,7 +113,7 @@ class StreamingSizes:
         return (self.fixed | self.given).get(pages.slot, PAGE)
 
     def sizes(self) -> tuple[int, ...]:
-        """The lengths of what streams that [bench] goes by: positions, where these lie in pages."""
+        """The lengths of the streamed axis that [bench] sweeps; in positions, where it is paged."""
         pages = self.program.pages
         return tuple(one * self.page_size(pages) if pages else one for one in self.listed)
 
@@ -127,15 +127,15 @@ class StreamingSizes:
         return f"{self.length(self.stream.rows)} * {self.length(self.stream.streamed)}"
 
     def visible(self) -> str:
-        """How many scores of a head a mask by positions leaves; "" where that is not known of every row."""
+        """The number of unmasked scores per head under a mask by positions; "" where it is not known for every row."""
         rows, columns = map(self.length, (self.stream.rows, self.stream.streamed))
         ends = visible_range(self.program, rows, columns)
         return f"sum(len(range({ends})) for row in range({rows}))" if ends else ""
 
 
-# How many scores a mask by positions leaves of a row: in Python, without tiles.
+# The number of unmasked scores per row under a mask by positions: in Python, without tiles.
 
-# How Python spells what `Apply` applies.
+# How Python spells the functions of `Apply`.
 PYTHON = {"floor_divide": operator.floordiv, "mul": product, "minimum": runtime.min, "maximum": runtime.max}
 
 

@@ -15,7 +15,7 @@ from ...passes.masks.tiles import Range, Tiles
 from .blocks import Blocks, extremes_of
 
 ZERO = expr(0)
-# How a kernel spells what `Apply` applies.
+# How a kernel spells the functions of `Apply`.
 APPLIED: Mapping[str, Callable[..., Expr]] = {
     "held": runtime.hold,
     "floor_divide": runtime.floor_divide_int,
@@ -33,9 +33,9 @@ APPLIED: Mapping[str, Callable[..., Expr]] = {
 
 @dataclass(frozen=True, slots=True)
 class Spelling:
-    """The lines of the ranges of `blocks`; what a kernel calls values of the math, the first row and functions.
+    """Writes the lines of the ranges of `blocks`, with a kernel's expressions for values, the first row and functions.
 
-    Where what streams is paged, the last row is not as many behind the first as the tile has.
+    With pages, the last row is clamped to the last of the tensor instead of a full tile after the first.
     """
 
     blocks: Blocks
@@ -44,7 +44,7 @@ class Spelling:
     applied: Mapping[str, Callable[..., Expr]] | None = None
 
     def of(self, expression: Expression) -> Expr:
-        """An expression, in int64: that of a sum begins with positions of the tile, which are."""
+        """An expression in int64: a sum begins with positions of the tile, which are int64."""
         match expression:
             case Number(value=number):
                 return expr(number)
@@ -86,7 +86,7 @@ class Spelling:
         return self.of(found.first), self.of(found.last)
 
     def limits(self, index: str) -> list[Line]:
-        """The lines that tell for each row of the tile which positions it needs."""
+        """The lines of the range of positions that each row of the tile needs."""
         assert self.blocks.limits is not None
         first, last = replace(self, first_row=V.rows.to("tl.int64")).ends_of(self.blocks.limits)
         lines = [Let("row_end", tl.maximum(last, 0).to(index))]
@@ -95,9 +95,9 @@ class Spelling:
         return said(f"Visible columns of a row: [{lines[0].name if lines[1:] else 0}, row_end).", lines)
 
     def bounds(self, integers: Callable[[Load, str], Expr]) -> list[Line]:
-        """The lines that tell the bounds of the runs of blocks, and what these are made of.
+        """The lines of the bounds of the runs of blocks, and of the values that these depend on.
 
-        `integers` spells those of the tile, at `tile_met`, or of blocks, at `cols_met`.
+        `integers` spells compared integers of the tile, at `tile_met`, or of blocks, at `cols_met`.
         """
         if self.blocks.tiles is None:
             full = expr((0, V.n_cols // V.BLOCK_N * V.BLOCK_N, V.n_cols))
@@ -110,7 +110,7 @@ class Spelling:
         return [*ends, *met, *self.runs(self.blocks.tiles)]
 
     def ends(self, tiles: Tiles) -> list[Line]:
-        """The lines that tell between which positions rows of the tile need any, of what is paged."""
+        """The lines of the first and last position of the paged range that rows of the tile need."""
         some = zip(self.blocks.ends, self.ends_of(tiles.some), strict=True)
         lines = [Let(name.text, end) for name, end in some if name != ZERO]
         if "last_row" in names_of(lines):
@@ -146,7 +146,7 @@ class Spelling:
         return before if first == ZERO else before & (V.first_col + V.BLOCK_N > first)
 
     def met(self, tiles: Tiles, integers: Callable[[Load, str], Expr]) -> list[Line]:
-        """The lines that find the first and the last block that may have something in common with the tile.
+        """The lines that find the first and the last block that may have an unmasked element for the tile.
 
         They look at 32 at a time.
         """
@@ -193,7 +193,7 @@ class Spelling:
         return said("Blocks are needed from the first to the last with an unmasked element.", lines)
 
     def extremes(self, tiles: Tiles, axis: str, integers: Callable[[Load, str], Expr]) -> list[Line]:
-        """The least and the greatest of the integers along an axis: of the tile, or of each block."""
+        """The minimum and maximum of the integers along an axis: of the tile, or of each block."""
         over = 0 if axis == self.blocks.rows else 1
         named = {(part.node, part.kind) for part in extremes_of(tiles.empty, tiles.full)}
         lines: list[Line] = []

@@ -1,9 +1,9 @@
-"""Sums along an axis of what matmuls give: attention and its like, whose scores no kernel has to store.
+"""Sums of functions of scores along a streamed axis: attention and its like, whose scores no kernel has to store.
 
-A kernel holds a tile of rows and goes along the streamed axis block by block. For each block it multiplies matrices
-that lie along the rows and along the streamed axis (scores), computes with what they give, and adds to its sums: a
-matmul with a third matrix, or the sum of a row. Exponentials are taken below the largest so far (online softmax): as
-that grows, the sums so far are scaled.
+A kernel holds a tile of rows and iterates over the streamed axis in blocks. For each block it computes matmuls of the
+tile of rows by the block (scores), applies the math to these, and adds to its accumulators: a matmul with a third
+matrix, or a row sum. Exponentials are taken below the running maximum (online softmax): when it grows, the accumulators
+are rescaled.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ WIDEST_HEAD = 1024
 
 
 def sums_of_sums(op: Op) -> bool:
-    """Whether an operator sums something along an axis of other sums, as all do that stream, in whatever form."""
+    """Whether a sum of the operator reduces an axis of an earlier sum, as in every streaming operator."""
     sums = {value.name: value.node for value in op.values if isinstance(value.node, Reduce)}
     refs = op.refs
     inner = ((node, sums[name]) for of, node in sums.items() for name in reached(refs, refs[of], ()) & sums.keys())
@@ -47,12 +47,12 @@ def sums_of_sums(op: Op) -> bool:
 
 
 def stream_of(op: Op, is_narrow: bool = False) -> tuple[Op, Stream, MergedAxes] | None:
-    """The operator with its sums separate from factors of the result, what the sums are, and the axes that are
-    merged in it; None for other math.
+    """The operator with its sums separated from factors of the result, its `Stream`, and its merged axes; None for
+    other math.
 
-    Where heads are not known to be narrow, the math has to tell.
+    Unless `is_narrow`, the math must show that heads fit in tiles.
     """
-    # Rows, the streamed axis and what scores are summed over are three.
+    # At least three axes: the rows, the streamed axis, and the axis that scores reduce.
     if len({*op.axes} - {BATCH}) < 3 or not only_maps_and_reduces(op):
         return None
     for streamed in dict.fromkeys(_summed_of_scores(op)):
@@ -63,7 +63,7 @@ def stream_of(op: Op, is_narrow: bool = False) -> tuple[Op, Stream, MergedAxes] 
 
 
 def _summed_of_scores(op: Op) -> Iterator[str]:
-    """The axes of what surely are scores along which sums are of them, for each sum."""
+    """For each sum, the axes of scores (matmuls of two loads) below it that it reduces, the likeliest first."""
     scored = {value.name: {*value.node.axes} for value in op.values if _multiplies_tensors(op, value.node)}
     refs = op.refs
     for value in op.values:
@@ -74,7 +74,7 @@ def _summed_of_scores(op: Op) -> Iterator[str]:
 
 
 def _multiplies_tensors(op: Op, node: Node) -> bool:
-    """Whether a node is the matmul of two tensors as they are read, as scores are."""
+    """Whether a node is a matmul of two loaded tensors, as scores are; casts of single bytes to floats are allowed."""
     sides = sides_of(op, node)
     return sides is not None and all(is_read(unconverted(op, side)) for side in sides[:2])
 
@@ -85,16 +85,16 @@ def is_read(node: Node) -> TypeGuard[Load]:
 
 
 def unconverted(op: Op, node: Node) -> Node:
-    """A matrix without a cast that makes floats of its single bytes, which these stay the same in."""
+    """A matrix of single bytes without its cast to float, which is exact; other nodes, resolved."""
     node = resolve(op, node)
     inner = resolve(op, node.arg) if isinstance(node, Cast) and node.dtype.kind == "float" else node
     return inner if isinstance(inner, Load) and of_bytes(op, inner) else node
 
 
 def merged_axes(op: Op, streamed: str) -> MergedAxes:
-    """The axes of heads that always lie together: of those over which scores are sums, and of matrices that are summed
-    along what streams. No value that streams has any of these. Also the axes of a softmax that always do, as those of
-    an image. And `...`, where no result has it: programs go along it.
+    """The head axes that are adjacent in all tensors: axes that scores reduce, and axes of matrices in sums along
+    `streamed`; no computed value along `streamed` has any of them. Also the axes of a softmax that are always adjacent,
+    as of an image, and `...` if no result has it: programs iterate over it.
     """
     nodes = [value.node for value in op.values]
     reductions = [node for node in nodes if isinstance(node, Reduce)]
@@ -111,8 +111,8 @@ def merged_axes(op: Op, streamed: str) -> MergedAxes:
 
 @dataclass(frozen=True, slots=True)
 class _Terms:
-    """The terms of a sum along the streamed axis: the factors that stream, the matrices among these and the product of
-    the others, which `is_rescaled` as the largest grows; and the factors and divisors of the sum.
+    """The terms of a sum along the streamed axis: the factors `inside`, which vary along it, their `matrices` and the
+    product of the others (`factor`; `is_rescaled` when the running maximum grows), and factors and divisors `outside`.
     """
 
     inside: tuple[Node, ...]
@@ -123,12 +123,12 @@ class _Terms:
 
 
 class Finder:
-    """Looks at an operator as one that streams an axis."""
+    """Matches an operator as one that streams an axis."""
 
     def __init__(self, op: Op, streamed: str, is_narrow: bool = False) -> None:
         self.op, self.streamed, self.is_narrow = op, streamed, is_narrow
         self.taken = op.names
-        self.largest = ""  # what exponentials are below; "several" where these are more
+        self.largest = ""  # the maximum that exponentials are taken below; "several" if there is more than one
 
     def found(self) -> tuple[Op, Stream]:
         """Raises `NotStreamed`."""
@@ -162,16 +162,16 @@ class Finder:
         return self.streamed in node.axes
 
     def needed(self, nodes: Iterable[Node]) -> list[str]:
-        """The values that some nodes are made of, in order."""
+        """The names of the values that `nodes` depend on, in order."""
         return [value.name for value in needed(self.op.values, set().union(*map(references, nodes)))]
 
     def is_summed(self, node: Node) -> bool:
-        """Whether a node is made of something that is reduced along the streamed axis."""
+        """Whether a node depends on a reduction along the streamed axis."""
         below = (part for name in self.needed([node]) for part in walk(self.op.value(name).node))
         return any(isinstance(part, Reduce) and self.streamed in part.over for part in below)
 
     def factors(self, node: Node) -> Iterator[tuple[Node, bool]]:
-        """What a node multiplies and divides by. A line whose factors all stream, and are no matrices, stays a line."""
+        """The factors of a node, and whether each is a divisor; a line is one factor if all of its own stream."""
         match node:
             case Call(function="mul", args=args):
                 for arg in args:
@@ -192,7 +192,7 @@ class Finder:
                 yield node, False
 
     def chosen_factors(self, chosen: Mask, node: Node) -> Iterator[tuple[Node, bool]]:
-        """What a choice of a product or 0 multiplies and divides by."""
+        """The factors and divisors of a `where` that chooses a product or else 0."""
         conditions, mask = conditions_of(self.op, chosen.condition), self.mask()
         is_masked = mask is not None and mask <= conditions
         of_rows = [] if is_masked else sorted((c for c in conditions if not self.streams(c)), key=repr)
@@ -205,9 +205,9 @@ class Finder:
             yield Call("where", (chosen.condition, *constants), chosen.condition.axes, node.dtype), False
 
     def chosen_of_means(self, node: Node) -> Mask | None:
-        """What is chosen, or else 0, and has a sum along the streamed axis as a factor, as what dropout leaves has.
+        """The mask of a `where` of a product or else 0, if a factor is a sum along the streamed axis, as with dropout.
 
-        Fully masked rows, whose sums are 0, are 0 and not NaN where what is masked is not chosen.
+        Fully masked rows, whose sums are 0, give 0 and not NaN, if the condition excludes masked scores.
         """
         found = mask_of(self.op, node, 0.0) if self.largest else None
         if found is None or not self.streams(found.condition):
@@ -219,7 +219,7 @@ class Finder:
         return found if sums and is_guarded and len(sums) < len(factors) else None
 
     def mask(self) -> frozenset[Node] | None:
-        """The conditions outside of which scores are masked."""
+        """The conditions under which scores are unmasked; None without a mask."""
         largest = self.op.value(self.largest).node
         assert isinstance(largest, Reduce)
         mask = mask_of(self.op, largest.arg, float("-inf"))
@@ -228,9 +228,9 @@ class Finder:
     # Exponentials below the largest score so far (online softmax)
 
     def below_largest(self) -> Op:
-        """The operator whose exponentials are below the largest of what they are of and scaled after the sums.
+        """The operator with each exponential taken below the maximum of its argument, and rescaled after the sums.
 
-        exp(x - y), where y is made of sums along the streamed axis, is exp(x - largest) * exp(largest - y).
+        exp(x - y), where y depends on sums along the streamed axis, is exp(x - largest) * exp(largest - y).
         """
         values: list[Value] = []
 
@@ -259,7 +259,7 @@ class Finder:
         return self.score_named(replace(self.op, values=tuple(values)))
 
     def less_at_once(self, difference: Node) -> Node:
-        """(x - largest) - y, as log_softmax is, as x - (largest + y); others as they are."""
+        """Rewrites (x - largest) - y, as in log_softmax, to x - (largest + y); returns other differences unchanged."""
         match difference:
             case Call(function="sub", args=(less, y)):
                 match resolve(self.op, less):
@@ -268,7 +268,7 @@ class Finder:
         return difference
 
     def score_named(self, op: Op) -> Op:
-        """The operator with a name for what the largest is of."""
+        """The operator with a named value for the argument of the maximum."""
         if self.largest in ("", "several"):
             return op
         node = op.value(self.largest).node
@@ -285,7 +285,7 @@ class Finder:
         return replace(op, values=tuple(values))
 
     def largest_of(self, x: Node, y: Node, values: list[Value]) -> Value:
-        """The maximum that `x` is taken below: one that there is, be it that of more axes in an lse, or a new one."""
+        """The maximum that `x` is taken below: an existing one, possibly over more axes as in an lse, or a new one."""
         axes = tuple(axis for axis in x.axes if axis != self.streamed)
         node = Reduce("max", x, (self.streamed,), axes, x.dtype)
         inside = [(value, value.node) for value in map(self.op.value, self.needed([y]))]
@@ -303,11 +303,11 @@ class Finder:
     # Sums
 
     def sums(self) -> tuple[Op, tuple[StreamSum, ...]]:
-        """The operator whose sums along the streamed axis have no factors that lack it, and the sums."""
+        """The operator with factors that lack the streamed axis moved out of sums along it, and the sums."""
         if self.largest == "several":
             raise NotStreamed(f"exponentials along {self.streamed} are below several maxima")
         values: list[Value] = []
-        sums: dict[tuple[Node, ...], StreamSum] = {}  # by what they are of
+        sums: dict[tuple[Node, ...], StreamSum] = {}  # by their factors
         for value in self.op.values:
             node = value.node
             is_largest = value.name == self.largest and isinstance(node, Reduce) and node.kind == "max"
@@ -486,7 +486,7 @@ class Finder:
                 raise NotStreamed(f"{result.output.name} has other axes than rows and a matrix of these")
 
     def axes_of_scores(self, stream: Stream) -> set[str]:
-        """The axes that scores have, and what is made of them before matrices are summed, but not of such a matrix."""
+        """The axes of scores and of factors in sums of matrices, without the widths of matrices."""
         nodes: list[Node] = [side for one in stream.scores for side in (one.left, one.right)]
         nodes += [total.factor for total in stream.sums if total.matrix is not None]
         nodes += [self.op.value(stream.largest).node] if stream.largest else []
@@ -497,12 +497,11 @@ class Finder:
         return f"{self.line(name)} varies along {', '.join(names) or 'axes'} where tiles do not"
 
     def is_worth_it(self, stream: Stream, in_loop: Iterable[str]) -> bool:
-        """Whether matrices are known, or likely, to be as narrow as heads are.
+        """Whether matrices are known, or likely, to be as narrow as heads.
 
-        Heads wider than a tile are not: their scores are stored, which takes fewer operations than to compute them for
-        each block of a head. The layers of a perceptron are of the same form. There are exponentials below something in
-        attention and its gradients, or such that are summed by themselves, and positions in masks and decays; else the
-        widths have to be known.
+        Scores of heads wider than a tile are stored, since recomputing them for each block of a head takes more FLOPs.
+        MLP layers have the same form. Attention and its gradients have exponentials below a value, or row sums of
+        exponentials, and masks and decays have positions; otherwise the widths have to be known.
         """
         every = [*(self.op.value(name).node for name in in_loop), *(one.factor for one in stream.sums)]
         nodes = [node for part in every for node in walk(part)]
@@ -516,7 +515,7 @@ class Finder:
 
 
 def is_row_sum(value: Value, stream: Stream) -> bool:
-    """Whether a value is the sum of what rows of matrices of a tile are made of."""
+    """Whether a value is a row sum of a function of matrices of the tile, along one of their widths."""
     node = value.node
     if not isinstance(node, Reduce) or node.kind != "sum" or len(node.over) > 1:
         return False
@@ -527,7 +526,7 @@ def is_row_sum(value: Value, stream: Stream) -> bool:
 
 
 def is_exponential(op: Op, node: Node) -> bool:
-    """Whether a node is an exponential, or one that a mask chooses or something multiplies."""
+    """Whether a node is an exponential, possibly masked or times a factor."""
     match resolve(op, node):
         case Call(function="exp"):
             return True

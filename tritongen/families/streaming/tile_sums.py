@@ -1,7 +1,7 @@
-"""Tiles of scores, and the sum of what is made of them over other axes, as the gradient by a bias of [M, N] is.
+"""Tiles of scores, and sums of functions of them over other axes, as the gradient of a bias of [M, N].
 
-A program holds one tile of rows and of what otherwise streams. For each index of the axes that are summed, in turn, it
-multiplies the matrices of the tile and adds what is made of the scores; once, where none are.
+A program holds one tile of rows by the axis that otherwise streams. It loops over the indices of the summed axes (once
+without any), computes the scores of the tile, and adds a function of these to the accumulator.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from .streams import Finder, merged_axes
 
 
 class TileSums(Streaming):
-    """One result with both axes of scores, which are not needed for all of the other axes at once."""
+    """One result with both axes of scores, which need not be stored for all of the other axes."""
 
     title = "tiles of scores"
 
@@ -48,7 +48,7 @@ class TileSums(Streaming):
 
 
 def tile_sum_of(op: Op) -> tuple[Stream, MergedAxes] | None:
-    """What the tiles of an operator are of, and the merged axes. Its only sum is of one factor, over the
+    """The stream of an operator computed in tiles, and its merged axes. Its only sum has one factor, and reduces the
     `outer_axes`.
     """
     if len(op.results) != 1:
@@ -62,7 +62,7 @@ def tile_sum_of(op: Op) -> tuple[Stream, MergedAxes] | None:
 
 
 def _along(streamed: str, op: Op) -> Stream | None:
-    """What the tiles are of, where an axis of the result is what otherwise streams."""
+    """The stream of the tiles, with `streamed`, an axis of the result, as their columns; None for other math."""
     (result,) = op.results
     values = needed(op.values, [result.output.name])
     finder = Finder(op, streamed)
@@ -83,7 +83,7 @@ def _along(streamed: str, op: Op) -> Stream | None:
 
 
 def _sum_of(values: list[Value]) -> tuple[StreamSum, tuple[str, ...]] | None:
-    """What is added up to a tile, and over which axes, one of which stands for `...`; None for what is no sum."""
+    """The sum that a tile accumulates and the axes that it reduces, () without a reduction; None for other math."""
     match values:
         case [Value(name=name, node=Reduce(kind="sum", arg=arg, over=over))]:
             return StreamSum(name, arg, None, False), over
@@ -93,7 +93,7 @@ def _sum_of(values: list[Value]) -> tuple[StreamSum, tuple[str, ...]] | None:
 
 
 def _fits(finder: Finder, stream: Stream, values: list[Value]) -> bool:
-    """Whether values have no more axes than tiles, and those behind the sum no more than the result."""
+    """Whether values have no axes but the tile's, and values after the sum no axes but the result's."""
     (total,), (result,) = stream.sums, finder.op.results
     inside = [value.name for value in needed(finder.op.values, references(total.factor))]
     results = {*result.axes}
@@ -105,7 +105,7 @@ def _fits(finder: Finder, stream: Stream, values: list[Value]) -> bool:
 
 
 class _TileBuilder(Builder):
-    """Writes the kernel: what differs from turn to turn is in the only loop, and all else before it."""
+    """Writes the kernel: values along outer axes are in the only loop, and all others before it."""
 
     masked = expr(True)
 
@@ -138,7 +138,7 @@ class _TileBuilder(Builder):
         lines += [*self.lowering.pending, Let(total.name, factor)]
 
     def bounds(self) -> None:
-        """How many turns there are: none in a tile that is masked away."""
+        """The number of iterations of the loop: 0 in a fully masked tile."""
         if not self.stream.outer_axes:
             return
         count = product(*(V[f"size_{axis.lower()}"] for axis in self.stream.outer_axes))
@@ -159,7 +159,7 @@ class _TileBuilder(Builder):
 
 
 class _TileModule(StreamingModule):
-    """The module of one kernel, a program of which takes one tile."""
+    """The module of one kernel with one tile per program."""
 
     def planned(self, program: StreamingProgram) -> Kernel:
         return _TileBuilder(program).tile_kernel()
