@@ -84,10 +84,11 @@ class Written:
             found = differentiated(of_all(lambda *own: self.operator(*own, **(params or {}))), given, by, dtype)
         wide = [one.double() if one.is_floating_point() else one for one in given]
         wanted = differentiated(of_all(formula), wide, by, dtype)
-        if finite:  # Elsewhere compare with gradients of the chosen branches only.
-            of_chosen = differentiated(of_all(formula), wide, by, dtype, NothingTimes(1 in lengths.values()))
-            pairs = zip(wanted, of_chosen, strict=True)
-            wanted = [torch.where(one.isfinite(), one, other) for one, other in pairs]
+        if finite or 0 in lengths.values():  # Elsewhere compare with gradients of the chosen branches only.
+            of_chosen = differentiated(of_all(formula), wide, by, dtype, NothingTimes(finite and 1 in lengths.values()))
+            own = [finite | one.isfinite().cpu() for one in found]  # With an empty axis, NaN as in torch is right, too.
+            trios = zip(wanted, own, of_chosen, strict=True)
+            wanted = [torch.where(one.isfinite() | ~is_own, one, other) for one, is_own, other in trios]
         results = [one.name for one in self.evaluated.outputs]
         labels = [*results, *(f"the gradient by {here[place]}" for place in by)]
         for label, one, other in zip(labels, found, wanted, strict=True):
