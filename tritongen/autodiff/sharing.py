@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import groupby
 
 from ..lang.functions import FUNCTIONS
 from ..lang.ir import Call, Constant, Load, Node, Reduce, Ref, Value, children, distinct
@@ -33,24 +34,32 @@ def named_subexpressions(
     for name, node in list(found.items()):
         if children(node):
             found = _replaced(found, node, name) | {name: found[name]}
-    while (part := _repeated(found.values())) is not None:
-        name = fresh(hints.get(part) or _name(part, next(iter(found))))
-        found = _replaced(found, part, name) | {name: part}
+    first = next(iter(found))
+    refs = {part: _ref(fresh(hints.get(part) or _name(part, first)), part) for part in _repeated(found.values())}
+    known: dict[Node, Node] = {**refs}
+
+    def of(node: Node) -> Node:
+        if node not in known:
+            known[node] = rebuild(node, tuple(map(of, children(node))))
+        return known[node]
+
+    found = {name: of(node) for name, node in found.items()}
+    found |= {ref.name: rebuild(part, tuple(map(of, children(part)))) for part, ref in refs.items()}
     return in_order(found)
 
 
-def _repeated(nodes: Iterable[Node]) -> Node | None:
-    """The largest subexpression that occurs more than once and is worth a name, if any."""
-    nodes = [*nodes]
+def _repeated(nodes: Iterable[Node]) -> Iterator[Node]:
+    """The subexpressions that are worth a name and occur more than once where larger ones have names, largest first."""
     counts = Counter(nodes)
-    # Larger nodes first, each once: all nodes that contain a node come before it.
-    for part in sorted(distinct(nodes), key=lambda part: -part.count):
-        for child in children(part):
-            counts[child] += counts[part]
-    often = [part for part, count in counts.items() if count > 1 and _is_worth_a_name(part)]
-    most = max((part.count for part in often), default=0)
-    largest = [part for part in often if part.count == most]
-    return max(largest, key=lambda part: shown(spelled(part))) if len(largest) > 1 else next(iter(largest), None)
+    # All nodes that contain a node are larger.
+    for _, alike in groupby(sorted(distinct(counts), key=lambda part: -part.count), lambda part: part.count):
+        parts = [*alike]
+        often = [part for part in parts if counts[part] > 1 and _is_worth_a_name(part)]
+        yield from sorted(often, key=lambda part: shown(spelled(part)), reverse=True) if len(often) > 1 else often
+        named = {*often}
+        for part in parts:
+            for child in children(part):
+                counts[child] += 1 if part in named else counts[part]
 
 
 def _is_worth_a_name(part: Node) -> bool:
