@@ -6,6 +6,7 @@ written. Triton compiles the kernels of a launch by `warmup`, which runs nothing
 
 from __future__ import annotations
 
+import atexit
 import functools
 import importlib
 import os
@@ -31,6 +32,17 @@ class Compiled:
     target: str
     kernels: list[Kernel] = field(default_factory=list)
     refused: list[tuple[str, str]] = field(default_factory=list)
+
+
+def compile_operator(package: str, op: str, target: Target, sizes: str) -> Compiled:
+    """Compile an operator in this process, which compiles for no other target."""
+    return _compiler(target).compile_all(package, op, sizes)
+
+
+@functools.cache
+def _compiler(target: Target) -> Compiler:
+    atexit.register(os._exit, 0)  # Skips the list of leaks that Triton's bindings print.
+    return Compiler(target)
 
 
 class Compiler:

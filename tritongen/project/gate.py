@@ -5,24 +5,19 @@ from __future__ import annotations
 import importlib.metadata
 import os
 import sys
-import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+from ..compiling.launches import Compiled, compile_operator
 from ..compiling.lock import LOCK, BadLock, Kernel, Lock, read_lock, regressions
 from ..compiling.targets import TARGETS, Target, targets_of
 from ..diagnostics.report import Diagnostic, Rejected, in_order
 from ..resources import read_text
-from .package import require, write_package
+from .package import PACKAGE, packaged, projects_for
 from .processes import in_processes
-from .settings import Project, Settings, find_projects, shown_path
+from .settings import Project, Settings, shown_path
 
-if TYPE_CHECKING:
-    from ..compiling.launches import Compiled
-
-PACKAGE = "compiled_by_tritongen"
-Watch = Callable[[Iterator["Compiled"], int], Iterator["Compiled"]]
+Watch = Callable[[Iterator[Compiled], int], Iterator[Compiled]]
 
 
 @dataclass(frozen=True)
@@ -48,9 +43,8 @@ def compile_specs(
 
     Raises `Rejected` for specs and locks that are wrong, `BadTarget`, and `Unavailable` without torch or triton.
     """
-    require("compile", "torch", "triton")
+    projects = projects_for("compile", paths, "torch", "triton")
     wanted = targets_of(targets)
-    projects = [project for project in find_projects(paths) if project.sources]
     locks = [_lock_of(project.settings) for project in projects]
     if compared and (missing := [one.settings for one, lock in zip(projects, locks, strict=True) if lock is None]):
         hint = "`tritongen compile --update` writes it"
@@ -79,9 +73,8 @@ def _report(
 ) -> Report:
     targets = wanted or (targets_of(lock.targets) if lock else tuple(TARGETS.values()))
     sizes = sizes or (lock.sizes if lock else "largest")
-    with tempfile.TemporaryDirectory() as home:
-        sources = write_package(project, os.path.join(home, PACKAGE))
-        found = [*watch(_compiled(home, sorted(sources), targets, sizes), len(sources) * len(targets))]
+    with packaged(project) as sources:
+        found = [*watch(_compiled(sorted(sources), targets, sizes), len(sources) * len(targets))]
     kernels = sorted(kernel for one in found for kernel in one.kernels)
     now = Lock(tuple(kernels), importlib.metadata.version("triton"), sizes)
     findings = [
@@ -104,11 +97,8 @@ def _compared(path: str, lock: Lock, now: Lock, ops: Iterable[str]) -> Iterator[
         yield Diagnostic(path, lines.get(kernel, 0), 1, code, f"{kernel} {message}{other}", hint)
 
 
-def _compiled(home: str, ops: Sequence[str], targets: Sequence[Target], sizes: str) -> Iterator[Compiled]:
+def _compiled(ops: Sequence[str], targets: Sequence[Target], sizes: str) -> Iterator[Compiled]:
     """Compile each operator, target by target, because a process can compile for one target only."""
-    from ..compiling import worker
-
-    jobs = [(PACKAGE, op, sizes) for op in ops]
     can_fork = "triton" not in sys.modules  # It reads the environment when it is imported.
     for target in targets:
-        yield from in_processes(worker.work, jobs, worker.start, (home, target), can_fork)
+        yield from in_processes(compile_operator, [(PACKAGE, op, target, sizes) for op in ops], can_fork)

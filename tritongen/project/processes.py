@@ -17,14 +17,8 @@ def cores() -> int:
     return os.cpu_count() or 1
 
 
-def in_processes(
-    work: Callable[..., T],
-    jobs: Sequence[tuple[Any, ...]],
-    start: Callable[..., object] = tuple,
-    given: tuple[Any, ...] = (),
-    can_fork: bool = True,
-) -> Iterator[T]:
-    """Yield `work(*job)` for each job as it completes, in fresh processes that first call `start(*given)`.
+def in_processes(work: Callable[..., T], jobs: Sequence[tuple[Any, ...]], can_fork: bool = True) -> Iterator[T]:
+    """Yield `work(*job)` for each job as it completes, in fresh processes.
 
     On Linux they are forks if `can_fork`, with this process's imports; other systems cannot fork safely.
     """
@@ -32,15 +26,15 @@ def in_processes(
     from concurrent.futures import ProcessPoolExecutor, as_completed
 
     context = multiprocessing.get_context("fork" if can_fork and sys.platform == "linux" else "spawn")
-    pool = ProcessPoolExecutor(min(cores(), len(jobs)), context, _begin, (start, given))
+    pool = ProcessPoolExecutor(min(cores(), len(jobs)), context, _begin)
     try:
         yield from (one.result() for one in as_completed([pool.submit(work, *job) for job in jobs]))
     finally:
         pool.shutdown(wait=True, cancel_futures=True)
 
 
-def _begin(start: Callable[..., object], given: tuple[Any, ...]) -> None:
-    """Leave Ctrl-C to the parent, exit with the parent, whose lock is inherited, and call `start(*given)`."""
+def _begin() -> None:
+    """Leave Ctrl-C to the parent, and exit with the parent, whose lock is inherited."""
     import gc
     import multiprocessing
     import signal
@@ -58,4 +52,3 @@ def _begin(start: Callable[..., object], given: tuple[Any, ...]) -> None:
     # black's trees become garbage file by file; collecting more often takes a fifth of the time.
     gc.freeze()
     gc.set_threshold(200_000)
-    start(*given)
