@@ -1,9 +1,10 @@
 """Rates of the matrix products of generated/, beside torch's: TFLOP/s, and ours as a ratio to the best of torch's.
 
-    python bench/products.py [--only NAME] [--markdown FILE]
+    tritongen build bench/plans/specs; python bench/products.py [--only NAME] [--markdown FILE]
 
-Random data. Each figure is the median of `triton.testing.do_bench`; ours and torch's alternate in an order that is
-drawn for each round, since a GPU slows down as it warms up, and the medians of the rounds are compared.
+Random data. Matmuls of float32 are of bench/plans, one for each precision; the others of the gallery. Each figure is
+the median of `triton.testing.do_bench`; ours and torch's alternate in an order that is drawn for each round, since a
+GPU slows down as it warms up, and the medians of the rounds are compared.
 """
 
 from __future__ import annotations
@@ -48,10 +49,10 @@ def matrices(m: int, n: int, k: int, layout: str, dtype: torch.dtype) -> tuple[t
     return a, b
 
 
-def product(m: int, n: int, k: int, layout: str, dtype: torch.dtype = torch.bfloat16) -> Case:
+def product(m: int, n: int, k: int, layout: str, dtype: torch.dtype = torch.bfloat16, name: str = "matmul") -> Case:
     a, b = matrices(m, n, k, layout, dtype)
     what = f"{layout} {m}x{n}x{k} {str(dtype)[6:]}"
-    return Case("matmul", what, 2 * m * n * k, (a, b), {"cuBLAS": partial(torch.matmul, a, b)})
+    return Case(name, what, 2 * m * n * k, (a, b), {"cuBLAS": partial(torch.matmul, a, b)})
 
 
 def products() -> Iterator[Case]:
@@ -73,6 +74,14 @@ def products() -> Iterator[Case]:
         yield product(m, n, k, "tn")
     for m, n, k in ((2304, 4608, 4096), (2560, 5120, 4096), (8192, 8192, 16384)):
         yield product(m, n, k, "nn")
+
+
+def single() -> Iterator[Case]:
+    cases = [(size, size, size, layout) for size in (1024, 2048, 3072, 4096, 8192) for layout in ("nn", "nt")]
+    cases += [(4096, 4096, 4096, "tn"), (4095, 4097, 4093, "nn"), (256, 4096, 4096, "nt")]
+    for m, n, k, layout in cases:
+        for precision in ("ieee", "bf16x6", "bf16x3", "tf32x3"):
+            yield product(m, n, k, layout, torch.float32, f"matmul_{precision}")
 
 
 def batches() -> Iterator[Case]:
@@ -118,8 +127,8 @@ def scaled() -> Iterator[Case]:
 
 def cases(only: str) -> Iterator[Case]:
     """The cases whose name has a text in it."""
-    for part in (products, batches, layers, scaled):
-        yield from (case for case in part() if only in case.name)
+    for kind in (products, single, batches, layers, scaled):
+        yield from (case for case in kind() if only in case.name)
 
 
 def main() -> None:

@@ -28,21 +28,20 @@ def parser(about: str | None, only: str) -> argparse.ArgumentParser:
     return made
 
 
-def given(made: argparse.ArgumentParser, *built: str) -> argparse.Namespace:
-    """The options, where there is a GPU and operators of these folders of specs are built, as `ops`; else exits."""
+def given(made: argparse.ArgumentParser) -> argparse.Namespace:
+    """The options, where there is a GPU and the operators of bench/plans/specs are built; else exits."""
     options = made.parse_args()
     if not torch.cuda.is_available():
         made.exit(4, f"bench/{made.prog} needs a GPU\n")
-    for specs in built:
-        home = (ROOT / specs).parent
-        if not (home / "ops").exists():
-            made.exit(2, f"tritongen build {specs}: there are no kernels to time\n")
-        sys.path.insert(0, str(home))
+    if not (ROOT / "bench/plans/ops").exists():
+        made.exit(2, "tritongen build bench/plans/specs: there are no kernels to time\n")
     return options
 
 
-def operator(name: str, package: str = "generated") -> Callable[..., Any]:
-    """The function of an operator."""
+def operator(name: str) -> Callable[..., Any]:
+    """The function of an operator: of the gallery, of the examples, or of bench/plans."""
+    packages = "generated", "examples.ops", "bench.plans.ops"
+    package = next(one for one in packages if (ROOT / one.replace(".", "/") / name).exists())
     found: Callable[..., Any] = getattr(importlib.import_module(f"{package}.{name}"), name)
     return found
 
@@ -68,11 +67,6 @@ def rates(runs: Mapping[str, Call], operations: float, rounds: int = ROUNDS) -> 
 def cells(times: Sequence[float]) -> list[str]:
     """Milliseconds of ours and of its peers as microseconds, and how many times as long the fastest of those takes."""
     return [", ".join(f"{1000 * time:,.0f}" for time in times), f"{min(times[1:]) / times[0]:.2f}"]
-
-
-def graphs(calls: Mapping[str, Call]) -> dict[str, Call]:
-    """What launches the kernels of calls again."""
-    return {name: graph(call) for name, call in calls.items()}
 
 
 def graph(call: Call) -> Call:

@@ -1,23 +1,27 @@
-"""Times of operators of several steps, of short rows and of single ones, on a GPU, beside torch and torch.compile.
+"""Times of operators of several steps, of unusual matmuls and of shapes that were slow once, on a GPU, beside torch and
+torch.compile.
 
-    tritongen build bench/plans/specs; python bench/steps.py [--only NAME] [--steps]
+    tritongen build bench/plans/specs; python bench/steps.py [--only NAME] [--steps] [--calls]
 
-The operators are of bench/plans/specs, and of the examples, whose kernels are checked in.
+The operators are of bench/plans/specs, and of the gallery and the examples, whose kernels are checked in.
 
 Prints a Markdown table for docs/performance.md: bfloat16, medians of microseconds, forward and with the backward, as
-CUDA graphs, so that host time is not counted; the ratio to the faster of the two peers; and the error of the forward
-beside torch's, both against torch in float64. With --steps, the kernels of a forward and backward, each with its time.
+CUDA graphs, so that host time is not counted, or as a model calls them, with --calls; the ratio to the faster of the
+two peers; and the error of the forward beside torch's, both against torch in float64. With --steps, the kernels of a
+forward and backward, each with its time.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import argparse
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
 import runner
 import torch
 import torch.nn.functional as F
+from products import matrices
 
 Call = Callable[..., torch.Tensor]
 
@@ -90,6 +94,14 @@ def causal_conv(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
     return sum(padded[:, tap : tap + x.shape[1]] * w[:, tap] for tap in range(4))  # type: ignore[return-value]
 
 
+def square_distance(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+    return (x * x).sum(1)[:, None] + (w * w).sum(1) - 2 * (x @ w.T)
+
+
+def linear_batch_norm(x: torch.Tensor, w: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
+    return F.relu(F.batch_norm(F.linear(x, w), None, None, weight, bias, True))
+
+
 def bags() -> list[torch.Tensor]:
     return [*draw((50_000, 128)), torch.randint(50_000, (16384, 64), device="cuda")]
 
@@ -97,7 +109,10 @@ def bags() -> list[torch.Tensor]:
 BATCH = (4, 16, 2048, 64)
 LINEAR = partial(draw, scale=0.02)
 HEADS = (64, 2048, 64)
-CASES: dict[str, tuple[Callable[[], list[torch.Tensor]], Call]] = {
+SQUARE = (2048, 2048)
+Make = Callable[[], Sequence[torch.Tensor]]
+# By operator, or by operator and shape: its inputs, and what torch has for it.
+CASES: dict[str, tuple[Make, Call]] = {
     "linear_layer_norm": (
         partial(LINEAR, (8192, 4096), (4096, 4096), (4096,)),
         lambda x, w, b: F.layer_norm(F.linear(x, w, b), (w.shape[0],)),
@@ -140,13 +155,43 @@ CASES: dict[str, tuple[Callable[[], list[torch.Tensor]], Call]] = {
     "embedding_bag": (bags, lambda w, i: F.embedding_bag(i, w, mode="sum")),
     "distances": (partial(draw, (2048, 256), (2048, 256)), lambda x, z: (x[:, None] - z).abs().sum(-1)),
     "temperature": (partial(draw, (8192, 8192), ()), lambda x, t: (x * t).softmax(-1)),
+    "linear_mean": (partial(LINEAR, (8192, 2048), (4096, 2048)), lambda x, w: F.linear(x, w).mean(1)),
+    "square_distance": (partial(draw, (4096, 512), (4096, 512)), square_distance),
+    "causal_attention, heads of 1,024": (partial(draw, *3 * [(16, 2048, 1024)]), attention),
+    "matvec, a million columns": (partial(draw, (2048, 1_000_000), (1_000_000,)), torch.mv),
+    "argmax_middle": (partial(draw, (64, 1001, 4095)), lambda x: x.argmax(1)),
+    "mean_windows": (partial(draw, (32, 64, 512, 512)), lambda x: F.avg_pool2d(x, 16)),
+    "pointwise_conv": (partial(draw, (32, 64, 112 * 112), (64, 64)), lambda x, w: F.conv1d(x, w[:, :, None])),
+    "narrow_linear": (partial(draw, (32, 64, 256, 512), (512, 16)), torch.matmul),
+    "linear_batch_norm": (partial(LINEAR, (16384, 1024), (1024, 1024), (1024,), (1024,)), linear_batch_norm),
+    "linear, short": (partial(LINEAR, SQUARE, SQUARE, (2048,)), F.linear),
+    "linear_epilogue": (
+        partial(LINEAR, SQUARE, SQUARE, (2048,), (2048,), SQUARE),
+        lambda x, w, b, scale, residual: F.gelu(F.linear(x, w, b)) * scale + residual,
+    ),
+    "tril_matmul": (partial(draw, SQUARE, SQUARE), lambda a, b: (a @ b).tril()),
+    "around": (partial(draw, (64, 2048, 128), (2048, 1024)), partial(torch.einsum, "akb,kn->abn")),
+    "between": (partial(draw, (32, 8, 64, 1024), (2048, 32, 64)), partial(torch.einsum, "kbjm,nkj->bmn")),
 }
+for batch, c, side, o in ((32, 256, 56, 256), (32, 512, 28, 512), (64, 1024, 14, 1024), (32, 2048, 7, 512)):
+    images = partial(draw, (batch, c, side, side), (o, c))
+    CASES[f"conv1x1, {c} x {side} x {side} to {o}"] = (images, lambda x, w: F.conv2d(x, w[:, :, None, None]))
+for m, n, k, layout in (
+    *((size, size, size, "nn") for size in (1000, 2048, 4096, 5000)),
+    *((m, m + 2, m - 2, layout) for m in (1023, 2047, 3001, 4095) for layout in ("nn", "nt")),
+    (1536, 1536, 8192, "tn"),
+):
+    CASES[f"matmul, {layout} {m}x{n}x{k}"] = (partial(matrices, m, n, k, layout, torch.bfloat16), torch.matmul)
 FROZEN = {"lora_linear": (1,), "batch_norm": (3, 4), "embedding_bag": (1,)}  # inputs that are not learned
 
 
-def replayed(call: Callable[[], Any]) -> float:
-    """Milliseconds of the kernels of a call."""
-    return runner.milliseconds(runner.graph(call), rep=60)
+def timed(call: Callable[[], Any], is_called: bool) -> float:
+    """Milliseconds of a call, or of its kernels alone."""
+    return runner.milliseconds(call if is_called else runner.graph(call), rep=60)
+
+
+def gradients(call: Call, inputs: Sequence[torch.Tensor], learned: Sequence[torch.Tensor], seed: torch.Tensor) -> Any:
+    return torch.autograd.grad(call(*inputs), learned, seed)
 
 
 def relative(found: torch.Tensor, exact: torch.Tensor) -> float:
@@ -156,19 +201,19 @@ def relative(found: torch.Tensor, exact: torch.Tensor) -> float:
 def main() -> None:
     parser = runner.parser(__doc__, "operators")
     parser.add_argument("--steps", action="store_true", help="the kernels, each with its time")
-    options = runner.given(parser, "bench/plans/specs")
+    parser.add_argument("--calls", action="store_true", help="with host time")
+    options = runner.given(parser)
     print("| operator | forward: ours, torch, compile | ratio | with backward | ratio | error, torch's |")
     print("|---|--:|--:|--:|--:|--:|")
     for name, (make, peer) in CASES.items():
         if options.only in name:
-            measure(name, make(), peer, options.steps)
+            measure(name, make(), peer, options)
+            torch.cuda.empty_cache()
 
 
 def operator_of(name: str) -> Call:
     """The operator, of several results the first."""
-    places = {"examples.ops": "examples/ops", "generated": "generated", "bench.plans.ops": "bench/plans/ops"}
-    package = next(package for package, folder in places.items() if (runner.ROOT / folder / name).exists())
-    operator = runner.operator(name, package)
+    operator = runner.operator(name)
 
     def first(*inputs: torch.Tensor) -> torch.Tensor:
         results = operator(*inputs)
@@ -177,8 +222,9 @@ def operator_of(name: str) -> Call:
     return first
 
 
-def measure(name: str, inputs: list[torch.Tensor], peer: Call, steps: bool, title: str = "") -> None:
+def measure(title: str, inputs: Sequence[torch.Tensor], peer: Call, options: argparse.Namespace) -> None:
     """Prints the row of an operator at these inputs; without a backward where its results are integers."""
+    name = title.partition(",")[0]
     operator = operator_of(name)
     learned = [one for place, one in enumerate(inputs) if place not in FROZEN.get(name, ())]
     for one in inputs:
@@ -187,16 +233,16 @@ def measure(name: str, inputs: list[torch.Tensor], peer: Call, steps: bool, titl
     forward, backward = [], []
     for call in (operator, peer, torch.compile(peer, dynamic=False)):
         with torch.no_grad():
-            forward.append(replayed(partial(call, *inputs)))
+            forward.append(timed(partial(call, *inputs), options.calls))
         if has_gradient:
-            seed = torch.randn_like(call(*inputs))
-            backward.append(replayed(lambda: torch.autograd.grad(call(*inputs), learned, seed)))  # noqa: B023
+            both = partial(gradients, call, inputs, learned, torch.randn_like(call(*inputs)))
+            backward.append(timed(both, options.calls))
     with torch.no_grad():
         exact = peer(*(one.double() if one.is_floating_point() else one for one in inputs)).double()
         errors = [relative(call(*inputs).view_as(exact), exact) for call in (operator, peer)]
     cells = [*runner.cells(forward), *(runner.cells(backward) if has_gradient else ("", ""))]
-    print(f"| {title or name} | {' | '.join(cells)} | {errors[0]:.1e}, {errors[1]:.1e} |", flush=True)
-    if steps:
+    print(f"| {title} | {' | '.join(cells)} | {errors[0]:.1e}, {errors[1]:.1e} |", flush=True)
+    if options.steps:
         seed = torch.randn_like(operator(*inputs)) if has_gradient else None
         with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
             y = operator(*inputs)

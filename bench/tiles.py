@@ -22,7 +22,7 @@ from typing import Any
 import torch
 import triton
 from products import Case, cases, product
-from runner import ROUNDS, graphs, operator, rates
+from runner import ROUNDS, graph, operator, rates
 from triton.runtime.errors import OutOfResources
 
 
@@ -108,7 +108,9 @@ def main() -> None:
             with contextlib.suppress(OutOfResources):  # What does not fit is left out.
                 runs[one.name] = as_chosen(partial(operator(case.operator), *case.inputs), one)
         print(f"\n{case.name}, TFLOP/s")
-        for label, rate in rates(graphs(runs), case.operations, options.rounds).items():
+        for label, rate in rates(
+            {name: graph(run) for name, run in runs.items()}, case.operations, options.rounds
+        ).items():
             print(f"  {rate:7,.0f}  {label}", flush=True)
 
 
