@@ -115,3 +115,16 @@ def test_positions_that_a_block_of_columns_has_one_of(at: str, n: int, tmp_path:
     written = Written(inputs + compute, tmp_path)
     lengths = {"M": 13, "N": n, "K": 8}
     written.compare(lengths, written.drawn(lengths))
+
+
+@pytest.mark.parametrize("scale", ["mean(b * b, N, M)", "max(b * b, N, M)", "mean(b, N)", "var(b, N, correction=0)"])
+@pytest.mark.parametrize("line", ["take(b * rsqrt({} + 1) * t, w, N)", "where(w + t > 9, t * rsqrt({} + 1), 0.0)"])
+def test_factors_that_empty_means_make_undefined(scale: str, line: str, tmp_path: Path) -> None:
+    """What a `take` or `where` does not choose has a gradient of 0, also where a factor is the mean of nothing."""
+    inputs = '[inputs]\nb = "float[N, M]"\nw = "int64[]"\nt = "float[M]"\n'
+    compute = f'[compute]\nz = "{line.format(scale)}"\n[outputs]\nz = "auto[M]"\n[grad]\nwrt = ["t"]\n'
+    written = Written(inputs + compute, tmp_path)
+    for lengths in ({"N": 3, "M": 4}, {"N": 0, "M": 4}):
+        tensors = written.drawn(lengths)
+        if written.has_results(lengths, tensors, {}):
+            written.compare(lengths, tensors, finite=True)

@@ -46,6 +46,12 @@ class Reals:
     is_seen: IsSeen
     known: dict[Node, Bounds] = field(default_factory=dict)
 
+    def is_undefined(self, node: Node) -> bool:
+        """Whether a node may be infinite or NaN where its operands are not; a mean is NaN over an empty axis."""
+        if isinstance(node, Reduce):
+            return node.kind not in ("sum", "prod") and self.is_seen(node.over)
+        return isinstance(node, Call) and self.is_singular(node)
+
     def is_singular(self, node: Call) -> bool:
         """Whether a function may be infinite or NaN where its arguments are not."""
         last = node.args[-1]

@@ -92,7 +92,7 @@ class Vanishing:
             node, asked = left.pop()
             if (node, asked) in known or node.dtype.kind in ("bool", "int"):
                 continue
-            if self.may_be_outside(node, asked) or (isinstance(node, Call) and reals.is_singular(node)):
+            if self.may_be_outside(node, asked) or reals.is_undefined(node):
                 return True
             known.add((node, asked))
             if isinstance(node, Call) and node.function == "where":
