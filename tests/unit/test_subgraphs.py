@@ -189,8 +189,8 @@ def test_what_is_refused_no_family_takes(text: str, most: int) -> None:
     names = [value.name for value in op.values if may_be_stored(op, value)]
     refused = 0
     for left_out in (some for count in range(most + 1) for some in combinations(names, count)):
-        stored = parts.storing(name for name in names if name not in left_out)
-        targets = [*stored.values(), *op.results]
+        stored = parts.bits_of(name for name in names if name not in left_out)
+        targets = parts.targets(stored)
         for one in (*((target,) for target in targets), *combinations(targets, 2)):
             if beside.refuses(frozenset(parts.in_order(parts.made_of(one, stored))), one):
                 refused += 1
@@ -205,8 +205,8 @@ def test_subgraphs_are_made_once_whatever_else_an_operator_reads() -> None:
     found = []
     for one in (op, more):
         parts = Subgraphs(one, Asking())
-        stored = parts.storing(["a", "b"])
-        found.append([parts.op_of((target,), stored) for target in stored.values()])
+        stored = parts.bits_of(["a", "b"])
+        found.append([parts.op_of(parts.made_of((parts.stored[name],), stored)) for name in ("a", "b")])
     assert all(here is there for here, there in zip(*found, strict=True))
 
 

@@ -49,6 +49,7 @@ class Choices:
         found = [
             both
             for value in values
+            if name in value.node.reads
             for load, path in _uses(value.node, Load, gathered=gathered)
             if load == name
             for way in self.paths.get(value.name, ALWAYS)

@@ -5,7 +5,7 @@ A step without matmuls takes at least the time of its scalar operations.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ..lang.facts import fact
@@ -46,7 +46,7 @@ def time_of(step: Step) -> float:
         return sum(map(time_of, inner))
     if renamed(step.op):  # A view.
         return 0.0
-    lengths = _lengths(step.op)
+    lengths = lengths_of(step.op)
     matmuls = step.family.matmuls(step.program)
     moved = _moved(step, lengths) / BANDWIDTH
     by_tensor_cores = _multiplied(step.op, matmuls, lengths) if matmuls else 0.0
@@ -58,14 +58,13 @@ def time_of(step: Step) -> float:
     return kernel(moved, by_tensor_cores)
 
 
-def least_time(op: Op, tensors: Iterable[tuple[str, ...]]) -> float:
-    """A lower bound in nanoseconds for steps that read or write tensors with the given axes."""
-    lengths = _lengths(op)
-    return (LAUNCH + sum([stored(axes, lengths) for axes in tensors]) / BANDWIDTH) * ROUNDED
+def least_time(moved: int) -> float:
+    """A lower bound in nanoseconds for steps that read and write this many bytes."""
+    return (LAUNCH + moved / BANDWIDTH) * ROUNDED
 
 
 @fact
-def _lengths(op: Op) -> dict[str, int]:
+def lengths_of(op: Op) -> dict[str, int]:
     """The lengths in the spec, and the number of strips, doubled because their values are float32."""
     sizes = op.lengths
     return sizes | {one.axis: 2 * count(one.over, sizes) // one.width for one in op.strips}

@@ -14,10 +14,12 @@ scores are known to be many.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Iterable, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
+from operator import or_
 from typing import TYPE_CHECKING
 
 from ..lang.ir import Op, Reduce, Ref, Result, Scan
@@ -27,7 +29,7 @@ from .naming import factors_named, rows_named, scattered_named, sums_parted, tak
 from .starts import choices, scores_of
 from .stored import always_stored, may_be_stored
 from .strips import by_strips, reduced_by_strips
-from .subgraphs import MadeOf, Stored, Subgraph, Subgraphs, TakeAlone
+from .subgraphs import MadeOf, Subgraph, Subgraphs, TakeAlone
 
 if TYPE_CHECKING:
     from ..families.family import Step
@@ -39,12 +41,12 @@ class Cut:
 
     steps: tuple[Step, ...]
     stored: frozenset[str]
-    # Whether scores of attention are stored, the time of the steps, and the number of function calls in row-wise steps.
-    cost: tuple[bool, float, int]
+    cost: _Cost
 
 
-_Level = list[tuple[Result, MadeOf]]  # results that may be computed together, with their subgraphs
-_Key = tuple[bool, *tuple[int, ...]]  # whether the level is the last, and the ids of its `MadeOf`s
+# Whether scores of attention are stored, the time of the steps, and the number of function calls in row-wise steps.
+_Cost = tuple[bool, float, int]
+_Level = tuple[bool, *tuple[MadeOf, ...]]  # whether it is the last, and the results that may be computed together
 _Group = tuple[tuple[Result, ...], Subgraph]  # results that are computed together; none for steps of an unfused line
 
 
@@ -80,10 +82,9 @@ def untaken(op: Op, take: TakeAlone) -> tuple[Op, Op]:
     """The operator as steps see it, and the first subgraph that no family takes if all storable values are stored."""
     plain = factors_named(_plain(op))
     search = _Search(plain, take)
-    stored = search.storing(value.name for value in plain.values if may_be_stored(plain, value, runtime_dtypes=True))
-    targets = search.targets(stored)
-    subgraphs = (search.op_of((one,), stored) for one in targets if search.part((one,), stored).step is None)
-    return plain, next(subgraphs, plain)
+    stored = search.bits_of(value.name for value in plain.values if may_be_stored(plain, value, runtime_dtypes=True))
+    each = search.each_made_of(stored)
+    return plain, next((search.op_of(one) for one in each if search.step_of(one).step is None), plain)
 
 
 def _plain(op: Op) -> Op:
@@ -105,7 +106,7 @@ def _least(plain: Op, own: set[str], take: TakeAlone, runtime_dtypes: bool, near
     others = [name for name in names if name not in always]
     reduced = {value.name for value in plain.values if isinstance(value.node, Reduce | Scan)}
     rows = reduced.union(always, {value.name for value in plain.values} - own)
-    lines = search.steps([*always, *(name for name in others if name in plain.lines)])
+    lines = search.steps(search.bits_of([*always, *(name for name in others if name in plain.lines)]))
     results = {result.node.name for result in plain.results if isinstance(result.node, Ref)}  # stored if need be
     similar = [tuple(name for name in others if name in near - results)] if near else []
     few = [*similar, *choices(plain, others, rows, search.saved_values)]
@@ -113,13 +114,13 @@ def _least(plain: Op, own: set[str], take: TakeAlone, runtime_dtypes: bool, near
     if best:
         return search.merged(search.improved(best, others))
     first = (
-        search.steps([name for name in names if name in rows])
-        or search.steps(names)
-        or search.steps(search.without_rounded_ties(names))
+        search.steps(search.bits_of(rows.intersection(names)))
+        or search.steps(search.bits_of(names))
+        or search.steps(search.bits_of(search.without_rounded_ties(names)))
     )
     if first is None:
         search = _Search(plain, take, exact_ties=True)
-        first = search.steps(names)
+        first = search.steps(search.bits_of(names))
     return search.merged(search.improved(first, others)) if first else None
 
 
@@ -127,7 +128,8 @@ def _line_by_line(op: Op, take: TakeAlone, runtime_dtypes: bool) -> Cut | None:
     """The cut with a step for each line that may be stored, or several if no family computes the line."""
     stored = {*op.lines, *(result.output.name for result in op.results), *always_stored(op)}
     chosen = [value.name for value in op.values if value.name in stored and may_be_stored(op, value, runtime_dtypes)]
-    return _Search(op, take, frozenset(op.lines)).steps(chosen)
+    search = _Search(op, take, frozenset(op.lines))
+    return search.steps(search.bits_of(chosen))
 
 
 class _Search(Subgraphs):
@@ -138,95 +140,89 @@ class _Search(Subgraphs):
     ) -> None:
         super().__init__(op, take, exact_ties)
         self.unfused = unfused
-        self.scores = scores_of(op)
-        self.known: dict[_Key, _Together] = {}
-        self.bounds: dict[_Key, float] = {}
+        self.scores = self.bits_of(scores_of(op))
+        self.known: dict[_Level, _Together] = {}
+        self.bounds: dict[_Level, float] = {}
 
     def improved(self, best: Cut, names: list[str]) -> Cut:
         """The cut after storing values, no longer storing them, or storing an operand instead, as long as the cost
         falls.
         """
-        edges = [{name, other} for name in names for other in names if other in self.refs[name]]
+        bits = [self.bits[name] for name in names]
+        edges = [self.bits[name] | self.bits[other] for name in names for other in names if other in self.refs[name]]
         while True:
-            stored = self.storing(best.stored)
-            targets = self.targets(stored)
-            self.before = dict(zip(map(id, targets), self.each_made_of(targets, stored), strict=True))
-            changes = [*({name} for name in names), *(edge for edge in edges if len(edge & best.stored) == 1)]
+            stored = self.bits_of(best.stored)
+            self.change(stored)
+            changes = [*bits, *(edge for edge in edges if (edge & stored).bit_count() == 1)]
             found = [cut for change in changes if (cut := self.changed(best, change)) and cut.cost < best.cost]
             if not found:
                 return best
             first, *others = sorted(found, key=lambda one: one.cost)
             for other in others:
-                both = self.changed(first, other.stored ^ best.stored)
+                both = self.changed(first, self.bits_of(other.stored) ^ stored)
                 first = both if both and both.cost < first.cost else first
             best = first
 
-    def changed(self, best: Cut, change: AbstractSet[str]) -> Cut | None:
+    def changed(self, best: Cut, change: int) -> Cut | None:
         """The cut with the values in `change` added to the stored ones or removed; None if it costs more for sure."""
-        names = best.stored ^ change
-        stores, time, _ = best.cost
-        chosen = [name for name in self.names if name in names]
-        return self.steps(chosen, math.inf if stores and not self.stores_scores(chosen) else time)
+        stored = self.bits_of(best.stored) ^ change
+        return self.steps(stored, self.limit(best.cost, stored))
 
-    def least(self, choices: Iterable[Sequence[str]], other: Cut | None) -> Cut | None:
+    def limit(self, cost: _Cost, stored: int) -> float:
+        """The time beyond which storing these values costs more than `cost`."""
+        stores, time, _ = cost
+        return math.inf if stores and not stored & self.scores else time
+
+    def least(self, choices: Iterable[Iterable[str]], other: Cut | None) -> Cut | None:
         """The cut of the cheapest choice, the first of equals; None if families take none, or `other` costs less."""
         best: Cut | None = None
-        for chosen in choices:
-            stores, time, _ = best.cost if best else other.cost if other else (False, math.inf, 0)
-            time += time / 2**40  # tolerance: equal times added in another order differ
-            found = self.steps(chosen, math.inf if stores and not self.stores_scores(chosen) else time)
+        for stored in map(self.bits_of, choices):
+            known = best or other
+            limit = self.limit(known.cost, stored) if known else math.inf
+            found = self.steps(stored, limit * (1 + 1 / 2**40))  # tolerance: equal times added in another order differ
             if found is not None and (best is None or found.cost < best.cost):
                 best = found
         return best
 
-    def steps(self, chosen: Sequence[str], limit: float = math.inf) -> Cut | None:
-        """The cut that stores the values in `chosen`; None if no family takes one of its steps, or their time certainly
-        exceeds `limit`.
+    def steps(self, stored: int, limit: float = math.inf) -> Cut | None:
+        """The cut that stores these values; None if no family takes one of its steps, or their time certainly exceeds
+        `limit`.
         """
-        stored = self.storing(chosen)
         groups = self.groups(stored, limit)
         return self.cut_of(groups, stored) if groups is not None else None
 
-    def cut_of(self, groups: Iterable[_Group], stored: Iterable[str]) -> Cut:
+    def cut_of(self, groups: Iterable[_Group], stored: int) -> Cut:
         subgraphs = [part for _, part in groups]
         steps = tuple(part.step for part in subgraphs if part.step)
         time, calls = sum(part.time for part in subgraphs), sum(part.calls for part in subgraphs)
-        return Cut(steps, frozenset(stored), (self.stores_scores(stored), time, calls))
+        names = frozenset(name for name, bit in self.bits.items() if stored & bit)
+        return Cut(steps, names, (bool(stored & self.scores), time, calls))
 
-    def stores_scores(self, stored: Iterable[str]) -> bool:
-        return not self.scores.isdisjoint(stored)
-
-    def targets(self, stored: Stored) -> list[Result]:
-        """All results that steps compute: the stored values, and the results of the operator that are not stored."""
-        made = {result.output.name for result in stored.values()}
-        return [*stored.values(), *(result for result in self.op.results if result.output.name not in made)]
-
-    def groups(self, stored: Stored, limit: float = math.inf) -> list[_Group] | None:
+    def groups(self, stored: int, limit: float = math.inf) -> list[_Group] | None:
         """The groups of results that are computed together, in order; None as in `steps`."""
-        levels = self.levels(self.targets(stored), stored)
-        keys = [_key(level, level is levels[-1]) for level in levels]
-        found = [*map(self.known.get, keys)]
-        if any(one is not None and one.groups is None for one in found):
-            return None
-        times = [
-            self.least_of(key, level, stored) if one is None else one.certain
-            for key, level, one in zip(keys, levels, found, strict=True)
-        ]
+        levels = self.levels(stored)
+        times: list[float] = []
+        for level in levels:
+            one = self.known.get(level)
+            if one is not None and one.groups is None:
+                return None
+            times.append(self.least_of(level) if one is None else one.certain)
         groups: list[_Group] = []
-        for place, one in enumerate(found):
-            if one is None:
+        for place, level in enumerate(levels):
+            if level not in self.known:
                 if sum(times) > limit:
                     return None
-                one = self.known[keys[place]] = self.together(keys[place], levels[place], stored)
-                times[place] = one.certain
+                self.known[level] = self.together(level, stored)
+            one = self.known[level]
+            times[place] = one.certain
             if one.groups is None:
                 return None
             groups += one.groups
         return self.with_unread_later(groups, stored) if sum(times) <= limit else None
 
-    def is_certain(self, key: _Key, targets: Iterable[Result]) -> bool:
-        """Whether no later step may compute the results: other steps read them, or the level is the last."""
-        return bool(key[0] or self.unfused) or self.is_read(targets)
+    def is_certain(self, is_last: bool, targets: Iterable[Result]) -> bool:
+        """Whether no later step may compute the results: other steps read them, or their level is the last."""
+        return bool(is_last or self.unfused) or self.is_read(targets)
 
     def is_read(self, targets: Iterable[Result]) -> bool:
         """Whether any of the results is stored for other steps."""
@@ -239,22 +235,20 @@ class _Search(Subgraphs):
         values for a backward goes on reading stored values rounded, as its backward does. Groups of results merge with
         fewer others than each result by itself would, so that both are tried.
         """
-        stored = self.storing(name for name in self.names if name in best.stored)
+        stored = self.bits_of(best.stored)
         groups = self.groups(stored)
         if groups is None or self.unfused:
             return best
-        exact = {name for name, one in stored.items() if one.dtype.rule == "compute" or not self.saved_values}
+        exact = self.bits_of(
+            name for name in best.stored if self.stored[name].dtype.rule == "compute" or not self.saved_values
+        )
         alone: list[_Group] = [((target,), self.part((target,), stored)) for targets, _ in groups for target in targets]
         found = [self.merged_from(groups, stored, exact)]
         if len(alone) > len(groups) and all(part.step for _, part in alone):
             found.append(self.merged_from(alone, stored, exact))
         return min([best, *found], key=lambda one: one.cost)
 
-    def made_by(self, targets: Sequence[Result], stored: Stored) -> set[str]:
-        """The values that other steps read from `targets`; not an output whose value is stored separately."""
-        return {name for target in targets if stored.get(name := self.value_of(target)) is target}
-
-    def merged_from(self, groups: list[_Group], stored: Stored, exact: set[str]) -> Cut:
+    def merged_from(self, groups: list[_Group], stored: int, exact: int) -> Cut:
         """The cut of the groups, each merged with a later one as long as that costs less."""
         place = 0
         while place < len(groups):
@@ -266,25 +260,25 @@ class _Search(Subgraphs):
                 place = 0
         return self.cut_of(self.joined(groups, stored), stored)
 
-    def joined(self, groups: list[_Group], stored: Stored) -> list[_Group]:
+    def joined(self, groups: list[_Group], stored: int) -> list[_Group]:
         """The groups, each merged into an earlier one if that costs less and it reads nothing computed since."""
         found: list[_Group] = []
-        made: list[set[str]] = []
+        made: list[int] = []
         for one in groups:
-            reads, makes = {*self.made_of(one[0], stored).reads}, self.made_by(one[0], stored)
-            first = max((place + 1 for place, names in enumerate(made) if names & reads), default=0)
+            made_of = self.made_of(one[0], stored)
+            first = max((place + 1 for place, values in enumerate(made) if values & made_of.bits), default=0)
             for place, before in enumerate(found[first:], first):
                 both = self.both(before, one, stored)
                 if both:
                     found[place] = both
-                    made[place] |= makes
+                    made[place] |= made_of.targets.made
                     break
             else:
                 found.append(one)
-                made.append(makes)
+                made.append(made_of.targets.made)
         return found
 
-    def both(self, one: _Group, other: _Group, stored: Stored) -> _Group | None:
+    def both(self, one: _Group, other: _Group, stored: int) -> _Group | None:
         """Two groups computed together, if they are needed under the same conditions and that costs less."""
         (targets, part), (others, after) = one, other
         if self.needed(targets[0], stored) != self.needed(others[0], stored):
@@ -293,61 +287,62 @@ class _Search(Subgraphs):
         return ((*targets, *others), joint) if joint.time < part.time + after.time else None
 
     def merged_later(
-        self, place: int, groups: list[_Group], stored: Stored, exact: set[str]
-    ) -> tuple[list[_Group], Stored] | None:
+        self, place: int, groups: list[_Group], stored: int, exact: int
+    ) -> tuple[list[_Group], int] | None:
         """The groups with the one at `place` merged into a later one that reads it, and the values still stored; None
         if no merge costs less.
         """
         targets, part = groups[place]
-        made = [self.made_by(group, stored) for group, _ in groups]
-        read = [{*self.made_of(group, stored).reads} for group, _ in groups]
+        each = [self.made_of(group, stored) for group, _ in groups]
+        made, read = [one.targets.made for one in each], [one.bits for one in each]
         for later, (others, after) in enumerate(groups[place + 1 :], place + 1):
             taken = made[place] & read[later]
-            if not taken or not taken <= exact or self.needed(others[0], stored) != self.needed(targets[0], stored):
+            if not taken or taken & ~exact or self.needed(others[0], stored) != self.needed(targets[0], stored):
                 continue
             at = _place_of_both(place, later, made, read)
             if at is None:
                 continue
-            elsewhere = set[str]().union(*(names for one, names in enumerate(read) if one != later))
-            remaining = [t for t in targets if t.output.name in self.outputs or self.value_of(t) in elsewhere]
-            left = self.storing(name for name in stored if name not in taken or stored[name] in remaining)
+            elsewhere = functools.reduce(or_, (bits for one, bits in enumerate(read) if one != later))
+            remaining = [t for t in targets if t.output.name in self.outputs or self.bits[self.value_of(t)] & elsewhere]
+            left = stored & ~taken | self.made_by(remaining)
             joint = self.part((*remaining, *others), left)
             if joint.time < part.time + after.time:
                 rest = [group for one, group in enumerate(groups) if one not in (place, later)]
                 return [*rest[:at], ((*remaining, *others), joint), *rest[at:]], left
         return None
 
-    def levels(self, targets: list[Result], stored: Stored) -> list[_Level]:
+    def levels(self, stored: int) -> list[_Level]:
         """The results that may be computed together, in order."""
-        found = self.each_made_of(targets, stored)
-        depths: dict[str, int] = {}  # by stored value; each refers only to values before it
-        by_name = dict(zip(stored, found, strict=False))
-        for name in sorted(stored, key=self.bits.__getitem__):
-            depths[name] = 1 + max(map(depths.__getitem__, by_name[name].reads), default=-1)
-        places = [depths[name] for name in stored]
-        places += [1 + max(map(depths.__getitem__, each.reads), default=-1) for each in found[len(places) :]]
-        levels: list[_Level] = [[] for _ in range(1 + max(places))]
-        for place, target, made_of in zip(places, targets, found, strict=True):
-            levels[place].append((target, made_of))
-        return levels
+        levels: list[list[MadeOf]] = []
+        made: list[int] = []  # by each level; values refer only to those before them
+        for made_of in self.each_made_of(stored):
+            bits, depth = made_of.bits, len(made)
+            while depth and not made[depth - 1] & bits:
+                depth -= 1
+            if depth == len(made):
+                levels.append([])
+                made.append(0)
+            levels[depth].append(made_of)
+            made[depth] |= made_of.targets.made
+        return [(level is levels[-1], *level) for level in levels]
 
-    def least_of(self, key: _Key, level: _Level, stored: Stored) -> float:
+    def least_of(self, level: _Level) -> float:
         """A lower bound of the time of the level's results that no later step may compute."""
-        if key not in self.bounds:
-            level = [one for one in level if self.is_certain(key, one[:1])]
-            names, computed, read, loads = set[str](), 0, 0, 0
-            for _, made_of in level:
-                names.update(made_of.reads)
+        if level not in self.bounds:
+            is_last, *each = level
+            each = [one for one in each if self.is_certain(is_last, one.targets.results)]
+            names = {name for made_of in each for name in made_of.reads} - self.gathered
+            computed, read, loads = 0, 0, 0
+            for made_of in each:
                 computed, read, loads = computed | made_of.computed, read | made_of.bits, loads | made_of.loads
             if computed & read:  # One result reads a stored value that another computes: a step of both reads it.
                 loads = 0
-            inputs = [tensor.type.axes for place, tensor in enumerate(self.op.inputs) if loads >> place & 1]
-            tensors = [stored[name].axes for name in names - self.gathered]
-            tensors += [target.axes for target, _ in level]
-            self.bounds[key] = least_time(self.op, [*inputs, *tensors]) if level else 0.0
-        return self.bounds[key]
+            moved = sum([self.bytes[name] for name in names]) + sum([one.targets.written for one in each])
+            moved += sum([moved for place, moved in enumerate(self.bytes_loaded) if loads >> place & 1])
+            self.bounds[level] = least_time(moved) if each else 0.0
+        return self.bounds[level]
 
-    def with_unread_later(self, groups: list[_Group], stored: Stored) -> list[_Group]:
+    def with_unread_later(self, groups: list[_Group], stored: int) -> list[_Group]:
         """The groups, with those that no others read merged into later ones where that costs less."""
         if self.unfused:
             return groups
@@ -363,13 +358,14 @@ class _Search(Subgraphs):
                     break
         return [group for place, group in enumerate(groups) if place not in moved]
 
-    def together(self, key: _Key, level: _Level, stored: Stored) -> _Together:
+    def together(self, level: _Level, stored: int) -> _Together:
         """As `put_together`, with the time of the groups that no later step may compute."""
-        groups = self.put_together([target for target, _ in level], stored)
-        certain = (part.time for group, part in groups or () if self.is_certain(key, group))
+        is_last, *each = level
+        groups = self.put_together(each, stored)
+        certain = (part.time for group, part in groups or () if self.is_certain(is_last, group))
         return _Together(groups, sum(certain))
 
-    def put_together(self, targets: list[Result], stored: Stored) -> list[_Group] | None:
+    def put_together(self, level: Iterable[MadeOf], stored: int) -> list[_Group] | None:
         """Groups of results that do not depend on each other: together, in their order, if that costs less, or if no
         family takes one by itself.
 
@@ -377,26 +373,25 @@ class _Search(Subgraphs):
         """
         groups: list[_Group] = []
         cuts: list[_Group] = []
-        each = [(target, self.part((target,), stored)) for target in targets]
-        for target, alone in sorted(each, key=lambda one: one[1].step is None):
-            for place, group in enumerate(() if target.output.name in self.unfused else groups):
-                both = self.both(group, ((target,), alone), stored)
+        each = [(made_of, self.step_of(made_of)) for made_of in level]
+        for made_of, alone in sorted(each, key=lambda one: one[1].step is None):
+            targets = made_of.targets.results
+            for place, group in enumerate(() if targets[0].output.name in self.unfused else groups):
+                both = self.both(group, (targets, alone), stored)
                 if both:
                     groups[place] = both
                     break
             else:
                 if alone.step is not None:
-                    groups.append(((target,), alone))
-                elif self.unfused and (found := cut(self.op_of((target,), stored), self.take)) is not None:
+                    groups.append((targets, alone))
+                elif self.unfused and (found := cut(self.op_of(made_of), self.take)) is not None:
                     cuts += [((), Subgraph(step, time_of(step))) for step in found.steps]
                 else:
                     return None
         return [*groups, *cuts]
 
 
-def _place_of_both(
-    place: int, later: int, made: Sequence[AbstractSet[str]], read: Sequence[AbstractSet[str]]
-) -> int | None:
+def _place_of_both(place: int, later: int, made: Sequence[int], read: Sequence[int]) -> int | None:
     """The position of two merged groups, by the values that groups make and read: that of the first, or else of the
     other; None if a group in between needs the first, and one in between is needed by the other.
     """
@@ -404,8 +399,3 @@ def _place_of_both(
     if not any(made[one] & read[later] for one in between):
         return place
     return None if any(made[place] & read[one] for one in between) else later - 1
-
-
-def _key(level: _Level, is_last: bool) -> _Key:
-    """The cache key of a level: its subgraphs by identity, and whether it is the last."""
-    return is_last, *[id(made_of) for _, made_of in level]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from operator import or_
 from typing import TYPE_CHECKING, Protocol
@@ -15,8 +15,10 @@ from ..lang.ir import ALWAYS, Call, Op, Path, Reduce, Ref, Result, Scan, Value, 
 from ..lowering.choices import Choices
 from ..passes.contractions import comes_of_matmuls, is_product
 from ..passes.structure import is_extremum, reached, reads, references, taken_from
+from ..passes.times import stored as bytes_of
 from ..spec.types import COMPUTED, FLOATS
 from .beside import Beside
+from .cost import lengths_of
 from .operators import part_of, same_op, same_result, same_value
 from .stored import always_stored, may_be_stored, stored_result
 from .strips import made_for, merged_strips, reduced_by_strips, spreads
@@ -61,14 +63,33 @@ class TakeAlone(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)
+class Targets:
+    """Results that a step computes, with bits of their own values (`roots`), of those that they may read, of their axes
+    (`space`), and of the values that other steps read from them (`made`); and the bytes `written`.
+
+    The subgraphs `found` have recent ones first; `before` is that in the cut that is being changed.
+    """
+
+    results: tuple[Result, ...]
+    roots: int
+    readable: int
+    space: int
+    made: int
+    written: int
+    found: list[MadeOf] = field(default_factory=list)
+    before: MadeOf | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class MadeOf:
-    """The subgraph of some results: the `bits` of the values that its step reads, and those of the `computed` ones.
+    """The subgraph of some `targets`: the `bits` of the values that its step reads, and those of the `computed` ones.
 
     `space` has the bits of all axes that the step iterates over, `loads` of the inputs that it reads. The subgraph is
     valid for all cuts in which, of the values in `mask`, exactly those that it reads are stored.
     """
 
+    targets: Targets
     computed: int
     reads: tuple[str, ...]
     bits: int
@@ -77,16 +98,9 @@ class MadeOf:
     loads: int
 
 
-class Stored(dict[str, Result]):
-    """The stored values as results of steps, by name, and a set of `bits`. Immutable."""
-
-    def __init__(self, results: Mapping[str, Result], bits: Mapping[str, int]) -> None:
-        super().__init__(results)
-        self.bits = sum(bits[name] for name in results)
-
-
 class Subgraphs:
-    """The subgraphs of an operator, each with its step and its time, cached since several cuts share them.
+    """The subgraphs of an operator, each with its step and its time, cached since several cuts share them. Sets of
+    values are integers with a bit for each value.
 
     With `exact_ties`, steps that compute a max or min whose elements a gradient looks for, or look for them, do not
     read operands that others have stored rounded, but compute these themselves.
@@ -117,18 +131,24 @@ class Subgraphs:
         strips = {strips.axis for strips in op.strips}
         self.axis_bits = {axis: 0 if axis in strips else 1 << place for place, axis in enumerate(op.axes)}
         self.axes = [self.space_of(_axes(value)) for value in op.values]
-        self.results: dict[str, Result] = {}
-        self.stored_bits: dict[int, int] = {}  # by the ids of the results
         self.names = [value.name for value in op.values]
         self.bits = {name: 1 << place for place, name in enumerate(self.names)}
+        self.stored = {name: same_result(stored_result(self.op, name)) for name in self.names}  # as results of steps
+        self.stored_bits = {id(one): self.bits[name] for name, one in self.stored.items()}  # by the ids of the results
         self.below = [self.bits_of(self.refs[one]) for one in self.names]
         # For each value together with all that it depends on: their bits, those of their axes, and of inputs they read.
         self.every = self.with_below([*self.bits.values()])
         self.spaces, self.every_load = self.with_below(self.axes), self.with_below(self.loads)
-        # By the ids of results: their subgraphs, the bits of their own values, and of the values that they may read.
-        self.found: dict[tuple[int, ...], tuple[list[MadeOf], int, int]] = {}
-        self.before: dict[int, MadeOf] = {}  # subgraphs of single results, in the cut that is being changed
-        self.subgraphs: dict[tuple[tuple[int, ...], int], Subgraph] = {}  # by the ids of results
+        self.lengths = lengths_of(op)
+        self.bytes = {name: bytes_of(one.axes, self.lengths) for name, one in self.stored.items()}
+        self.bytes_loaded = [bytes_of(tensor.type.axes, self.lengths) for tensor in op.inputs]
+        self.targets: dict[tuple[int, ...], Targets] = {}  # by the ids of the results
+        self.each_stored = [(self.bits[name], self.targets_of((one,))) for name, one in self.stored.items()]
+        # The results of the operator, each with the bit of the stored value that is the same tensor.
+        names = [result.output.name for result in op.results]
+        same = [self.bits[name] if self.stored[name].output.name == name else 0 for name in names]
+        self.each_result = [(bit, self.targets_of((one,))) for bit, one in zip(same, op.results, strict=True)]
+        self.subgraphs: dict[MadeOf, Subgraph] = {}
 
     def with_below(self, bits: Sequence[int]) -> list[int]:
         """The `bits` of each value, combined with the bits of all values that it depends on."""
@@ -137,22 +157,14 @@ class Subgraphs:
             found.append(functools.reduce(or_, (one for place, one in enumerate(found) if below >> place & 1), own))
         return found
 
-    def storing(self, names: Iterable[str]) -> Stored:
-        """The values in `names` as results of steps."""
-        known = self.results
-        return Stored({name: known[name] if name in known else self.stored(name) for name in names}, self.bits)
+    def made_by(self, targets: Iterable[Result]) -> int:
+        """The values that other steps read from `targets`; not an output whose value is stored separately."""
+        return functools.reduce(or_, (self.stored_bits.get(id(target), 0) for target in targets), 0)
 
-    def stored(self, name: str) -> Result:
-        """A value as the result of a step."""
-        if name not in self.results:
-            self.results[name] = same_result(stored_result(self.op, name))
-            self.stored_bits[id(self.results[name])] = self.bits[name]
-        return self.results[name]
-
-    def needed(self, target: Result, stored: Stored) -> tuple[Path, ...]:
+    def needed(self, target: Result, stored: int) -> tuple[Path, ...]:
         """The paths on which a stored value is needed; results that are not stored are always computed."""
         name = self.value_of(target)
-        return self.paths[name] if name in stored and name in self.paths else ALWAYS
+        return self.paths[name] if name in self.paths and stored & self.bits[name] else ALWAYS
 
     def value_of(self, target: Result) -> str:
         """The name of a target's value: the name of an output, or of the value that a stored result refers to."""
@@ -161,36 +173,53 @@ class Subgraphs:
         assert isinstance(target.node, Ref)
         return target.node.name
 
-    def each_made_of(self, targets: Iterable[Result], stored: Stored) -> list[MadeOf]:
-        """The subgraph of each target, mostly the same as in the cut that is being changed."""
-        found, bits = [], stored.bits
-        for target in targets:
-            made_of = self.before.get(id(target))
-            if made_of is None or bits & made_of.mask != made_of.bits:
-                made_of = self.made_of((target,), stored)
-            found.append(made_of)
-        return found
+    def each_target(self, stored: int) -> list[Targets]:
+        """All results that steps compute: the stored values, and the results of the operator that are not stored."""
+        found = [one for bit, one in self.each_stored if stored & bit]
+        return found + [one for same, one in self.each_result if not stored & same]
 
-    def made_of(self, targets: tuple[Result, ...], stored: Stored) -> MadeOf:
-        """The subgraph of the targets, if the values in `stored` are stored by other steps."""
-        key, bits = tuple(map(id, targets)), stored.bits
-        if key not in self.found:
-            self.found[key] = [], self.bits_of(self.roots(targets)), self.bits_of(self.readable(targets))
-        known, roots, readable = self.found[key]
-        for place, made_of in enumerate(known):
-            if bits & made_of.mask == made_of.bits:
+    def each_made_of(self, stored: int) -> list[MadeOf]:
+        """The subgraphs of all results that steps compute, mostly the same as in the cut that is being changed."""
+        return [
+            made_of if (made_of := one.before) and stored & made_of.mask == made_of.bits else self.found_of(one, stored)
+            for one in self.each_target(stored)
+        ]
+
+    def change(self, stored: int) -> None:
+        """Begin to change the cut that stores these values."""
+        for one in self.each_target(stored):
+            one.before = self.found_of(one, stored)
+
+    def made_of(self, targets: tuple[Result, ...], stored: int) -> MadeOf:
+        """The subgraph of the targets, if other steps store the values in `stored`."""
+        return self.found_of(self.targets_of(targets), stored)
+
+    def targets_of(self, results: tuple[Result, ...]) -> Targets:
+        key = tuple(map(id, results))
+        if key not in self.targets:
+            roots, readable = self.bits_of(self.roots(results)), self.bits_of(self.readable(results))
+            space = self.space_of(axis for result in results for axis in result.axes)
+            written = sum(bytes_of(result.axes, self.lengths) for result in results)
+            self.targets[key] = Targets(results, roots, readable, space, self.made_by(results), written)
+        return self.targets[key]
+
+    def found_of(self, targets: Targets, stored: int) -> MadeOf:
+        """The subgraph of the targets, if other steps store the values in `stored`."""
+        found = targets.found
+        for place, made_of in enumerate(found):
+            if stored & made_of.mask == made_of.bits:
                 if place > 1:  # Cuts tried in sequence are variants of one cut: keep recent subgraphs at the front.
-                    known.insert(0, known.pop(place))
+                    found.insert(0, found.pop(place))
                 return made_of
-        space = self.space_of(axis for target in targets for axis in target.axes)
-        known.insert(0, self.found_for(roots, space, bits & readable, readable))
-        return known[0]
+        found.insert(0, self.found_for(targets, stored & targets.readable))
+        return found[0]
 
     def bits_of(self, names: Iterable[str]) -> int:
         return sum(self.bits[name] for name in names if name in self.bits)
 
-    def found_for(self, left: int, space: int, may_read: int, readable: int) -> MadeOf:
-        """The subgraph of the values `left`, which may read the stored values `may_read`, all of these as bits."""
+    def found_for(self, targets: Targets, may_read: int) -> MadeOf:
+        """The subgraph of the targets, which may read the stored values `may_read`."""
+        left, space = targets.roots, targets.space
         reads, computed, read, loads = list[str](), 0, 0, 0
         while left:  # Values refer to those before them.
             place = left.bit_length() - 1
@@ -209,7 +238,8 @@ class Subgraphs:
                 loads |= self.every_load[place]
                 space |= self.spaces[place]
                 left &= ~self.every[place]
-        return MadeOf(computed, tuple(reversed(reads)), read, (read | computed) & readable, space, loads)
+        mask = (read | computed) & targets.readable
+        return MadeOf(targets, computed, tuple(reversed(reads)), read, mask, space, loads)
 
     def in_order(self, made_of: MadeOf) -> list[str]:
         """The names of the values that a step computes, in the operator's order."""
@@ -231,7 +261,7 @@ class Subgraphs:
     def is_rounded_elsewhere(self, name: str) -> bool:
         """Whether other steps may store a value rounded, though a step that computes it itself does not round it."""
         is_stored = name not in self.alike and may_be_stored(self.op, self.op.value(name))
-        return is_stored and is_rounded(self.stored(name))
+        return is_stored and is_rounded(self.stored[name])
 
     @cached_property
     def ties(self) -> set[str]:
@@ -241,36 +271,36 @@ class Subgraphs:
     def roots(self, targets: Iterable[Result]) -> set[str]:
         return {name for target in targets for name in (target.output.name, *references(target.node))}
 
-    def part(self, targets: tuple[Result, ...], stored: Stored) -> Subgraph:
+    def part(self, targets: tuple[Result, ...], stored: int) -> Subgraph:
         """The subgraph that computes the targets from values that other steps have stored."""
         if len(targets) > 1 and not self.have_one_space(targets, stored):
             return UNCLAIMED
-        made_of = self.made_of(targets, stored)
-        key = tuple([id(target) for target in targets]), made_of.bits
-        if key not in self.subgraphs:
-            self.subgraphs[key] = self.made(targets, made_of, stored)
-        return self.subgraphs[key]
+        return self.step_of(self.made_of(targets, stored))
 
-    def have_one_space(self, targets: tuple[Result, ...], stored: Stored) -> bool:
+    def step_of(self, made_of: MadeOf) -> Subgraph:
+        if made_of not in self.subgraphs:
+            self.subgraphs[made_of] = UNCLAIMED if self.is_refused(made_of) else self.taken(self.op_of(made_of))
+        return self.subgraphs[made_of]
+
+    def have_one_space(self, targets: tuple[Result, ...], stored: int) -> bool:
         """Whether one kernel may compute the targets: one of them has all axes that the kernel iterates over."""
-        spaces = [made_of.space for made_of in self.each_made_of(targets, stored)]
+        spaces = [self.made_of((target,), stored).space for target in targets]
         return functools.reduce(or_, spaces) in spaces
 
-    def made(self, targets: tuple[Result, ...], made_of: MadeOf, stored: Stored) -> Subgraph:
-        computed, reads = frozenset(self.in_order(made_of)), {name: stored[name] for name in made_of.reads}
+    def is_refused(self, made_of: MadeOf) -> bool:
+        """Whether certainly no kernel computes the subgraph, or its results would differ from other steps' values."""
+        targets, computed = made_of.targets.results, frozenset(self.in_order(made_of))
         merged = [axes for name, axes in self.of_strips.items() if name in computed]
         if spreads(merged, targets) or (self.beside is not None and self.beside.refuses(computed, targets)):
-            return UNCLAIMED
+            return True
         own = {self.value_of(target) for target in targets}
-        if self.separates_ties(computed, own) or self.rounds_ties(computed, reads):
-            return UNCLAIMED
-        return self.taken(self.op_of(targets, stored))
+        return self.separates_ties(computed, own) or self.rounds_ties(computed, made_of.reads)
 
-    def op_of(self, targets: tuple[Result, ...], stored: Stored) -> Op:
-        made_of = self.made_of(targets, stored)
+    def op_of(self, made_of: MadeOf) -> Op:
+        targets = made_of.targets.results
         values = tuple([self.op.value(name) for name in self.in_order(made_of)])
         own = frozenset([self.value_of(target) for target in targets])
-        reads = tuple([(name, stored[name]) for name in made_of.reads])
+        reads = tuple([(name, self.stored[name]) for name in made_of.reads])
         leaves = [leaf for one in (*targets, *(result for _, result in reads)) for leaf in one.dtype.leaves]
         leaves += [leaf for target in targets for leaf in target.node.leaves]
         return part_of(self.enclosing_of(values, leaves), values, own, targets, reads)
@@ -295,20 +325,20 @@ class Subgraphs:
         extrema = {name for name in computed if others and is_extremum(self.op.value(name).node)}
         return bool(others & reached(self.refs, extrema, set()))
 
-    def rounds_ties(self, computed: AbstractSet[str], reads: Mapping[str, Result]) -> bool:
+    def rounds_ties(self, computed: AbstractSet[str], reads: Collection[str]) -> bool:
         """Whether a step computes a saved max or min, or a step of the gradient looks for its elements, among values
         that another step has stored rounded, although the counterpart does not round them.
         """
-        rounded = {name for name, one in reads.items() if is_rounded(one)}
+        rounded = {name for name in reads if is_rounded(self.stored[name])}
         extrema = {name for name in computed & self.saved if is_extremum(self.op.value(name).node)}
         compared = set().union(*(self.compared[name] for name in computed & self.compared.keys()))
-        return bool((rounded - self.alike) & reached(self.refs, extrema | compared, reads.keys()))
+        return bool((rounded - self.alike) & reached(self.refs, extrema | compared, reads))
 
     def without_rounded_ties(self, names: Sequence[str]) -> list[str]:
         """The names without values that would be stored rounded and that a saved max or min, or the comparison with it,
         would read.
         """
-        rounded = {name for name in names if is_rounded(self.stored(name))} - self.alike
+        rounded = {name for name in names if is_rounded(self.stored[name])} - self.alike
         extrema = {name for name in self.saved if is_extremum(self.op.value(name).node)}
         found = set().union(*(self.refs[name] for name in extrema), *self.compared.values())
         ties = reached(self.refs, found, {*names} - rounded)
