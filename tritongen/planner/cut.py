@@ -152,7 +152,6 @@ class _Search(Subgraphs):
         edges = [self.bits[name] | self.bits[other] for name in names for other in names if other in self.refs[name]]
         while True:
             stored = self.bits_of(best.stored)
-            self.change(stored)
             changes = [*bits, *(edge for edge in edges if (edge & stored).bit_count() == 1)]
             found = [cut for change in changes if (cut := self.changed(best, change)) and cut.cost < best.cost]
             if not found:

@@ -78,7 +78,7 @@ class Targets:
     made: int
     written: int
     found: list[MadeOf] = field(default_factory=list)
-    before: MadeOf | None = None
+    last: MadeOf | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -179,16 +179,11 @@ class Subgraphs:
         return found + [one for same, one in self.each_result if not stored & same]
 
     def each_made_of(self, stored: int) -> list[MadeOf]:
-        """The subgraphs of all results that steps compute, mostly the same as in the cut that is being changed."""
+        """The subgraphs of all results that steps compute, mostly the same as in the cut before."""
         return [
-            made_of if (made_of := one.before) and stored & made_of.mask == made_of.bits else self.found_of(one, stored)
+            made_of if (made_of := one.last) and stored & made_of.mask == made_of.bits else self.found_of(one, stored)
             for one in self.each_target(stored)
         ]
-
-    def change(self, stored: int) -> None:
-        """Begin to change the cut that stores these values."""
-        for one in self.each_target(stored):
-            one.before = self.found_of(one, stored)
 
     def made_of(self, targets: tuple[Result, ...], stored: int) -> MadeOf:
         """The subgraph of the targets, if other steps store the values in `stored`."""
@@ -210,9 +205,11 @@ class Subgraphs:
             if stored & made_of.mask == made_of.bits:
                 if place > 1:  # Cuts tried in sequence are variants of one cut: keep recent subgraphs at the front.
                     found.insert(0, found.pop(place))
+                targets.last = made_of
                 return made_of
-        found.insert(0, self.found_for(targets, stored & targets.readable))
-        return found[0]
+        targets.last = self.found_for(targets, stored & targets.readable)
+        found.insert(0, targets.last)
+        return targets.last
 
     def bits_of(self, names: Iterable[str]) -> int:
         return sum(self.bits[name] for name in names if name in self.bits)
