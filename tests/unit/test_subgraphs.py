@@ -190,7 +190,7 @@ def test_what_is_refused_no_family_takes(text: str, most: int) -> None:
     refused = 0
     for left_out in (some for count in range(most + 1) for some in combinations(names, count)):
         stored = parts.bits_of(name for name in names if name not in left_out)
-        targets = parts.targets(stored)
+        targets = [one.results[0] for one in parts.each_target(stored)]
         for one in (*((target,) for target in targets), *combinations(targets, 2)):
             if beside.refuses(frozenset(parts.in_order(parts.made_of(one, stored))), one):
                 refused += 1
