@@ -1,6 +1,8 @@
-"""Integers and booleans that a kernel computes once for a tile: ends of ranges, and tests of tiles.
+"""Integers and booleans: conditions as they are read, and what a kernel computes once for a tile.
 
-All integers are int64. `Sum` and `Apply` are made by the functions below, which simplify what they are given.
+A condition has positions, and values that vary along both axes. Ends of ranges and tests of tiles have the ends and
+extremes of the tile in their place. All integers are int64. `Sum` and most calls are made by the functions below, which
+simplify what they are given.
 """
 
 from __future__ import annotations
@@ -20,6 +22,13 @@ class Number:
 
 
 @dataclass(frozen=True, slots=True)
+class Position:
+    """A position along the axis of the blocks, or along the streamed one."""
+
+    axis: str
+
+
+@dataclass(frozen=True, slots=True)
 class First:
     """The first position of the tile along an axis."""
 
@@ -35,7 +44,9 @@ class Last:
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """An integer or boolean that is uniform in the tile: a param, a length, or a load along outer axes."""
+    """An integer or boolean of the math, uniform in the tile (a param, a length, a load along outer axes) unless a
+    condition is only read.
+    """
 
     node: Node
 
@@ -67,13 +78,16 @@ class Apply:
     Booleans: "ge", "gt", "and", "or", "not". "not" and "held" take one argument, "where" a boolean and two integers,
     "minimum", "maximum", "and" and "or" two or more, the others two. "held" clamps an integer to ±HELD if arithmetic on
     it might overflow otherwise; that suffices because it is compared with positions.
+
+    Conditions compare by "ge" with 0, have "where" for a choice of two conditions by a test that is uniform, and "mul"
+    has a factor that is positive and uniform first.
     """
 
     function: str
     args: tuple[Expression, ...]
 
 
-Expression = Number | First | Last | Value | Extreme | Sum | Apply
+Expression = Number | Position | First | Last | Value | Extreme | Sum | Apply
 
 HELD = 2**48
 
@@ -90,6 +104,24 @@ def subexpressions(expression: Expression) -> Iterator[Expression]:
         case Apply(args=args):
             for arg in args:
                 yield from subexpressions(arg)
+
+
+def leaves(expression: Expression, tests: bool = True) -> frozenset[Position | Value]:
+    """The positions and values that an expression reads; without `tests`, not those of the tests of choices."""
+    match expression:
+        case Position() | Value():
+            return frozenset((expression,))
+        case Sum(terms=terms):
+            return frozenset().union(*(leaves(part, tests) for part, _ in terms))
+        case Apply(function=function, args=args):
+            return frozenset().union(*(leaves(arg, tests) for arg in args[function == "where" and not tests :]))
+    return frozenset()
+
+
+def axes_of(expression: Expression) -> frozenset[str]:
+    """The axes along which a part of a condition varies."""
+    axes = ((leaf.axis,) if isinstance(leaf, Position) else leaf.node.axes for leaf in leaves(expression))
+    return frozenset(axis for own in axes for axis in own)
 
 
 def unheld(expression: Expression) -> Expression:
@@ -148,7 +180,7 @@ def total(*terms: tuple[Expression, int], constant: int = 0) -> Expression:
 
 def _in_order(term: tuple[Expression, int]) -> tuple[bool, bool]:
     """The sort key of a term: added before subtracted ones, and positions before others."""
-    return term[1] < 0, not isinstance(term[0], First | Last)
+    return term[1] < 0, not isinstance(term[0], Position | First | Last)
 
 
 def plus(expression: Expression, constant: int) -> Expression:
@@ -193,14 +225,15 @@ def _extreme(function: str, args: tuple[Expression, ...]) -> Expression:
     for arg in args:
         flat = arg.args if isinstance(arg, Apply) and arg.function == function else (arg,)
         for each in flat:
-            terms, constant = _split(each)
+            terms, constant = split(each)
             constants[terms] = pick(constants.get(terms, constant), constant)
     left = [total(*terms, constant=constant) for terms, constant in constants.items()]
     left.sort(key=lambda each: isinstance(each, Number))
     return left[0] if len(left) == 1 else Apply(function, tuple(left))
 
 
-def _split(expression: Expression) -> tuple[tuple[tuple[Expression, int], ...], int]:
+def split(expression: Expression) -> tuple[tuple[tuple[Expression, int], ...], int]:
+    """The terms of an integer, each with its factor, and the constant."""
     match expression:
         case Number(value=value):
             return (), value
@@ -220,7 +253,7 @@ def chosen(test: Expression, then: Expression, other: Expression) -> Expression:
 
 def nonnegative(expression: Expression) -> Expression:
     """Whether an integer is 0 or more, by a comparison without subtractions."""
-    terms, constant = _split(expression)
+    terms, constant = split(expression)
     if not terms:
         return Number(constant >= 0)
     more = [(part, factor) for part, factor in terms if factor > 0]
@@ -256,3 +289,20 @@ def negated(test: Expression) -> Expression:
         case Apply(function="not", args=(inner,)):
             return inner
     return Apply("not", (test,))
+
+
+def at_least_0(expression: Expression) -> Expression:
+    """Whether an integer is 0 or more, as conditions ask it."""
+    return Apply("ge", (expression, ZERO))
+
+
+def opposite(condition: Expression) -> Expression:
+    """The negation of a condition, in its comparisons and values."""
+    match condition:
+        case Apply(function="ge", args=(linear, _)):
+            return at_least_0(total((linear, -1), constant=-1))
+        case Apply(function="and" | "or" as function, args=operands):
+            return Apply("or" if function == "and" else "and", tuple(map(opposite, operands)))
+        case Apply(function="where", args=(test, then, other)):
+            return Apply("where", (test, opposite(then), opposite(other)))
+    return negated(condition)

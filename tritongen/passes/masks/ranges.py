@@ -7,39 +7,29 @@ from dataclasses import dataclass, replace
 from functools import reduce
 
 from ...lang.ir import Size
-from .conditions import (
-    All,
-    Any,
-    AtLeast,
-    Atom,
-    Condition,
-    Linear,
-    Opaque,
-    Pick,
-    Position,
-    Product,
-    Quotient,
-    axes_of,
-    opposite,
-)
 from .expressions import (
     FALSE,
     TRUE,
     ZERO,
+    Apply,
     Expression,
     First,
     Last,
     Number,
+    Position,
     Value,
     all_of,
     any_of,
+    axes_of,
     chosen,
     floor_divided,
     greatest,
     least,
     negated,
     nonnegative,
+    opposite,
     plus,
+    split,
     times,
     total,
 )
@@ -71,17 +61,19 @@ class Ranges:
         self.unknown = NOTHING if every else UNKNOWN
         self.size = Value(Size((spans.streamed,)))
 
-    def of(self, condition: Condition) -> Interval:
+    def of(self, condition: Expression) -> Interval:
         match condition:
-            case AtLeast(linear=linear) if self.spans.is_safe(linear):
+            case Number(value=value):
+                return EVERYTHING if value else NOTHING
+            case Apply(function="ge", args=(linear, _)) if self.spans.is_safe(linear):
                 return self.settled(self.solved(linear, ZERO))
-            case Opaque():
-                return self.of_opaque(condition)
-            case All(operands=operands):
+            case Value() | Apply(function="not"):
+                return self.of_value(condition)
+            case Apply(function="and", args=operands):
                 return intersection(map(self.of, operands))
-            case Any(operands=operands):
+            case Apply(function="or", args=operands):
                 return reduce(self.union, map(self.of, operands), NOTHING)
-            case Pick(test=test, then=then, other=other):
+            case Apply(function="where", args=(test, then, other)):
                 return self.picked(self.spans.surely(test), self.of(then), self.of(other))
         return self.unknown
 
@@ -93,8 +85,9 @@ class Ranges:
             return self.unknown
         return NOTHING if test == FALSE else replace(interval, first=first, last=last, test=test)
 
-    def of_opaque(self, condition: Opaque) -> Interval:
-        if self.spans.streamed in condition.node.axes:
+    def of_value(self, condition: Expression) -> Interval:
+        """Where a boolean of the math is true, or is not."""
+        if self.spans.streamed in axes_of(condition):
             return self.unknown
         if self.every:
             return Interval(test=self.spans.surely(condition))
@@ -102,15 +95,16 @@ class Ranges:
 
     # Comparisons
 
-    def solved(self, linear: Linear, more: Expression) -> Interval:
+    def solved(self, linear: Expression, more: Expression) -> Interval:
         """The interval where `linear + more` is 0 or more."""
-        streamed = {atom: factor for atom, factor in linear.terms if self.spans.streamed in axes_of(atom)}
-        rest = tuple((atom, factor) for atom, factor in linear.terms if atom not in streamed)
-        number = self.end(self.spans.tile.of(Linear(rest, linear.constant)))
-        solvable = [atom for atom in streamed if isinstance(atom, Position | Quotient | Product)]
-        solvable.sort(key=lambda atom: not isinstance(atom, Position))
-        others = tuple((atom, factor) for atom, factor in streamed.items() if atom not in solvable[:1])
-        loose = self.end(self.spans.full.of(Linear(others)))
+        terms, constant = split(linear)
+        streamed = {term: factor for term, factor in terms if self.spans.streamed in axes_of(term)}
+        rest = (one for one in terms if one[0] not in streamed)
+        number = self.end(self.spans.tile.of(total(*rest, constant=constant)))
+        solvable = [term for term in streamed if _is_solvable(term)]
+        solvable.sort(key=lambda term: not isinstance(term, Position))
+        others = [(term, factor) for term, factor in streamed.items() if term not in solvable[:1]]
+        loose = self.end(self.spans.full.of(total(*others)))
         if number is None or loose is None:
             return self.unknown
         more = total((more, 1), (number, 1), (loose, 1))
@@ -123,27 +117,21 @@ class Ranges:
         """The end of a span to rely on: the least where a condition has to be true (`every`), else the most."""
         return span[0] if self.every else span[1]
 
-    def solved_for(self, atom: Atom, factor: int, more: Expression) -> Interval:
-        """The interval where `atom * factor + more` is 0 or more."""
+    def solved_for(self, term: Expression, factor: int, more: Expression) -> Interval:
+        """The interval where `term * factor + more` is 0 or more."""
         most = floor_divided(more, Number(abs(factor)))
-        match atom:
-            case Position():
-                return Interval(first=total((most, -1))) if factor > 0 else Interval(last=plus(most, 1))
-            case Quotient(arg=arg, by=divisor):
-                by, _ = self.spans.tile.divisor(divisor)
-                if by is None:
-                    return self.unknown
-                if factor > 0:
-                    return self.solved(arg, times(most, by))
-                return self.solved(arg * -1, total((times(most, by), 1), (by, 1), constant=-1))
-            case Product(factor=leaf, arg=arg):
-                by, _ = self.spans.tile.divisor(leaf)
-                return (
-                    self.unknown
-                    if by is None
-                    else self.solved(arg if factor > 0 else arg * -1, floor_divided(most, by))
-                )
-        return self.unknown
+        if not isinstance(term, Apply):
+            return Interval(first=total((most, -1))) if factor > 0 else Interval(last=plus(most, 1))
+        arg, divisor = term.args if term.function == "floor_divide" else term.args[::-1]
+        by, _ = self.spans.tile.of(divisor)
+        if by is None:
+            return self.unknown
+        sign = 1 if factor > 0 else -1
+        if term.function == "mul":
+            return self.solved(total((arg, sign)), floor_divided(most, by))
+        if factor > 0:
+            return self.solved(arg, times(most, by))
+        return self.solved(total((arg, -1)), total((times(most, by), 1), (by, 1), constant=-1))
 
     # Unions
 
@@ -168,9 +156,10 @@ class Ranges:
         first, last = _of_both(least, one.first, other.first), _of_both(greatest, one.last, other.last)
         return Interval(first, last, exact=exact and one.exact and other.exact)
 
-    def gap(self, condition: Condition) -> tuple[Expression, Expression] | None:
+    def gap(self, condition: Expression) -> tuple[Expression, Expression] | None:
         """The gap between two conditions, one of which is true from the start of the axis; None if there is none."""
-        operands = [self.of(part) for part in condition.operands] if isinstance(condition, Any) else []
+        is_any = isinstance(condition, Apply) and condition.function == "or"
+        operands = [self.of(part) for part in condition.args] if is_any and isinstance(condition, Apply) else []
         early = [part for part in operands if part.first is None and part.test == TRUE]
         late = [part for part in operands if part.first is not None and part.test == TRUE]
         if len(early) != 1 or len(late) != 1 or len(operands) > 2 or early[0].last is None or late[0].first is None:
@@ -219,6 +208,11 @@ class Ranges:
 
     def no_less_than_0(self, first: Expression) -> Expression:
         return first if self.spans.bounds(first)[0] >= 0 else greatest(first, ZERO)
+
+
+def _is_solvable(term: Expression) -> bool:
+    """Whether the position can be found in a term where it is 0 or more: quotients and products by what is positive."""
+    return isinstance(term, Position) or (isinstance(term, Apply) and term.function in ("floor_divide", "mul"))
 
 
 def intersection(intervals: Iterable[Interval]) -> Interval:

@@ -25,24 +25,22 @@ from ...lang.ir import (
     walk,
 )
 from ...spec.types import INTS
-from .conditions import (
-    All,
-    Any,
-    AtLeast,
-    Chosen,
-    Condition,
-    Greatest,
-    Leaf,
-    Linear,
-    Opaque,
-    Pick,
+from .expressions import (
+    FALSE,
+    HELD,
+    TRUE,
+    Apply,
+    Expression,
+    Number,
     Position,
-    Product,
-    Quotient,
+    Value,
+    at_least_0,
     axes_of,
     opposite,
+    plus,
+    split,
+    total,
 )
-from .expressions import HELD
 
 LONGEST = 2**40  # No axis is longer.
 
@@ -87,24 +85,24 @@ class Reader:
 
     # Integers
 
-    def linear(self, node: Node) -> Linear:
+    def linear(self, node: Node) -> Expression:
         """An integer, or a boolean as 0 or 1."""
         match node:
             case Constant(value=int() as value):
-                return Linear(constant=int(value))
+                return Number(int(value))
             case Index(axis=axis) if axis in self.axes:
-                return Linear(((Position(axis), 1),))
+                return Position(axis)
             case Cast(arg=arg) if node.dtype.of == ("int64",) and arg.dtype.kind in ("int", "bool"):
                 return self.linear(arg)
             case Call(function="add" | "sub" | "neg" | "positive" | "detach" | "mul") if self.is_sum(node):
                 return self.linear_call(node)
-            case Call() if self.is_opaque(node) and (atom := self.atom(node)) is not None:
-                return atom
+            case Call() if self.is_opaque(node) and (found := self.called(node)) is not None:
+                return found
             case Choose(condition=test, then=then, other=other) if self.is_opaque(node):
-                return self.chosen(self.condition(test), self.linear(then), self.linear(other))
+                return Apply("where", (self.condition(test), self.linear(then), self.linear(other)))
         if node.dtype.kind == "bool":
-            return self.chosen(self.condition(node), Linear(constant=1), Linear())
-        return Linear(((Leaf(node), 1),))
+            return Apply("where", (self.condition(node), Number(1), Number(0)))
+        return Value(node)
 
     def is_opaque(self, node: Node) -> bool:
         """Whether an expression is int64 and contains a position."""
@@ -119,31 +117,32 @@ class Reader:
         params = {part for part in walk(node) if isinstance(part, Scalar) and self.is_unbounded(part)}
         return self.is_opaque(node) or len(read | params) < 2
 
-    def linear_call(self, node: Call) -> Linear:
+    def linear_call(self, node: Call) -> Expression:
         first, *others = map(self.linear, node.args)
         match node.function:
             case "add":
-                return first + others[0]
+                return total((first, 1), (others[0], 1))
             case "sub":
-                return first - others[0]
+                return total((first, 1), (others[0], -1))
             case "neg":
-                return first * -1
+                return total((first, -1))
             case "mul":
                 return self.product(node, first, others[0])
         return first
 
-    def product(self, node: Call, first: Linear, second: Linear) -> Linear:
-        if not first.terms or not second.terms:
-            return first * second.constant if not second.terms else second * first.constant
+    def product(self, node: Call, first: Expression, second: Expression) -> Expression:
+        for one, other in ((first, second), (second, first)):
+            if isinstance(other, Number):
+                return total((one, other.value))
         for one, factor in ((first, node.args[1]), (second, node.args[0])):
             if self.is_positive(factor) and not self.is_uniform(node):
-                return Linear(((Product(Leaf(factor), one), 1),))
-        return Linear(((Leaf(node), 1),))
+                return Apply("mul", (Value(factor), one))
+        return Value(node)
 
     def is_positive(self, node: Node) -> bool:
         return self.is_uniform(node) and node.dtype.kind == "int" and is_readable(node) and self.bounds(node)[0] > 0
 
-    def atom(self, node: Call) -> Linear | None:
+    def called(self, node: Call) -> Expression | None:
         """A call other than a sum or product, decomposed; None if it stays opaque."""
         args = node.args
         match node.function:
@@ -158,102 +157,104 @@ class Reader:
                 return least(greatest(x, low), high)
             case "abs":
                 x = self.linear(args[0])
-                return greatest(x, x * -1)
+                return greatest(x, total((x, -1)))
             case "where":
-                return self.chosen(self.condition(args[0]), self.linear(args[1]), self.linear(args[2]))
+                return Apply("where", (self.condition(args[0]), self.linear(args[1]), self.linear(args[2])))
         return None
 
-    def division(self, node: Call) -> Linear | None:
-        arg, by = self.linear(node.args[0]), self.linear(node.args[1])
-        if by.terms:
-            leaf = Leaf(node.args[1])
-            return Linear(((Quotient(arg, leaf), 1),)) if self.is_positive(leaf.node) else None
-        if by.constant == 0:
+    def division(self, node: Call) -> Expression | None:
+        arg, by = map(self.linear, node.args)
+        if not isinstance(by, Number):
+            return Apply("floor_divide", (arg, Value(node.args[1]))) if self.is_positive(node.args[1]) else None
+        if not by.value:
             return None
-        sign = 1 if by.constant > 0 else -1
-        return Linear(((Quotient(arg * sign, by.constant * sign), 1),))
-
-    def chosen(self, test: Condition, then: Linear, other: Linear) -> Linear:
-        return Linear(((Chosen(test, then, other), 1),))
+        sign = 1 if by.value > 0 else -1
+        return Apply("floor_divide", (total((arg, sign)), Number(by.value * sign)))
 
     # Conditions
 
-    def condition(self, node: Node) -> Condition:
+    def condition(self, node: Node) -> Expression:
         """A boolean as a condition; a number is compared with 0."""
         if isinstance(node, Constant) and isinstance(node.value, int | float):
-            return All() if node.value else Any()
+            return TRUE if node.value else FALSE
         if node.dtype.kind != "bool":
             return self.condition(Call("ne", (node, Constant(0, Dtype("int"))), node.axes, BOOL))
         if self.is_uniform(node):
-            return Opaque(node)
+            return Value(node)
         match node:
             case Call(function=function, args=(left, right)) if function in _COMPARISONS and is_integer(left, right):
                 return self.comparison(node)
             case Call(function="where", args=(test, then, other)) | Choose(condition=test, then=then, other=other):
                 return self.either(self.condition(test), self.condition(then), self.condition(other))
         if not isinstance(node, Call) or not all(self.is_truth(node, arg) for arg in node.args):
-            return Opaque(node)
+            return Value(node)
         operands = tuple(map(self.condition, node.args))
         if node.function in _AND:
-            return All(operands)
+            return Apply("and", operands)
         if node.function in _OR:
-            return Any(operands)
+            return Apply("or", operands)
         if node.function in _NOT:
             return opposite(operands[0])
         if node.function in _DIFFER:
             return self.either(operands[0], opposite(operands[1]), operands[1])
-        return self.either(operands[0], operands[1], opposite(operands[1])) if node.function == "eq" else Opaque(node)
+        return self.either(operands[0], operands[1], opposite(operands[1])) if node.function == "eq" else Value(node)
 
     def is_truth(self, node: Call, arg: Node) -> bool:
         return arg.dtype.kind == "bool" or (node.function.startswith("logical") and arg.dtype.kind == "int")
 
-    def either(self, test: Condition, then: Condition, other: Condition) -> Condition:
+    def either(self, test: Expression, then: Expression, other: Expression) -> Expression:
         """`then` where the test is true, `other` elsewhere."""
         if then == other:
             return then
-        if isinstance(test, Opaque) and self.is_uniform(test.node) and is_readable(test.node):
-            return Pick(test, then, other) if test.holds else Pick(Opaque(test.node), other, then)
-        return Any((All((test, then)), All((opposite(test), other))))
+        match test:
+            case Value() if self.is_known(test):
+                return Apply("where", (test, then, other))
+            case Apply(function="not", args=(Value() as holds,)) if self.is_known(holds):
+                return Apply("where", (holds, other, then))
+        both = Apply("and", (test, then)), Apply("and", (opposite(test), other))
+        return Apply("or", both)
 
-    def comparison(self, node: Call) -> Condition:
+    def is_known(self, test: Value) -> bool:
+        """Whether a kernel can compute a test once for a tile."""
+        return self.is_uniform(test.node) and is_readable(test.node)
+
+    def comparison(self, node: Call) -> Expression:
         left, right = node.args
         match node.function:
             case "eq":
                 return self.equal(left, right)
             case "ne":
                 return opposite(self.equal(left, right))
-        difference = self.linear(left) - self.linear(right)
-        if node.function in ("lt", "le"):
-            difference *= -1
-        if node.function in ("lt", "gt"):
-            difference += Linear(constant=-1)
-        return self.at_least(difference)
+        sign = -1 if node.function in ("lt", "le") else 1
+        difference = total((self.linear(left), sign), (self.linear(right), -sign))
+        return self.at_least(plus(difference, -1 if node.function in ("lt", "gt") else 0))
 
-    def equal(self, left: Node, right: Node) -> Condition:
-        difference = self.linear(left) - self.linear(right)
-        return All((self.at_least(difference), self.at_least(difference * -1)))
+    def equal(self, left: Node, right: Node) -> Expression:
+        difference = total((self.linear(left), 1), (self.linear(right), -1))
+        return Apply("and", (self.at_least(difference), self.at_least(total((difference, -1)))))
 
-    def at_least(self, linear: Linear) -> Condition:
-        """Whether a sum is 0 or more, by comparisons without maxima and choices along the streamed axis."""
-        if not linear.terms:
-            return All() if linear.constant >= 0 else Any()
-        for atom, factor in linear.terms if self.streamed in axes_of(linear) else ():
-            rest = linear - Linear(((atom, factor),))
-            match atom:
-                case Greatest(args=args):
-                    operands = tuple(self.at_least(rest + arg * factor) for arg in args)
-                    return Any(operands) if factor > 0 else All(operands)
-                case Chosen(test=test, then=then, other=other):
-                    return self.either(test, self.at_least(rest + then * factor), self.at_least(rest + other * factor))
-        return AtLeast(linear)
+    def at_least(self, linear: Expression) -> Expression:
+        """Whether an integer is 0 or more, by comparisons without maxima and choices along the streamed axis."""
+        if isinstance(linear, Number):
+            return TRUE if linear.value >= 0 else FALSE
+        for term, factor in split(linear)[0] if self.streamed in axes_of(linear) else ():
+            rest = total((linear, 1), (term, -factor))
+            match term:
+                case Apply(function="maximum", args=args):
+                    operands = tuple(self.at_least(total((rest, 1), (arg, factor))) for arg in args)
+                    return Apply("or" if factor > 0 else "and", operands)
+                case Apply(function="where", args=(test, *sides)):
+                    then, other = (self.at_least(total((rest, 1), (side, factor))) for side in sides)
+                    return self.either(test, then, other)
+        return at_least_0(linear)
 
 
-def greatest(*args: Linear) -> Linear:
-    return Linear(((Greatest(args), 1),))
+def greatest(*args: Expression) -> Expression:
+    return Apply("maximum", args)
 
 
-def least(*args: Linear) -> Linear:
-    return greatest(*(arg * -1 for arg in args)) * -1
+def least(*args: Expression) -> Expression:
+    return total((greatest(*(total((arg, -1)) for arg in args)), -1))
 
 
 def is_integer(*nodes: Node) -> bool:

@@ -7,23 +7,6 @@ from dataclasses import dataclass
 
 from ...lang.integers import INT64, Bounds, bounds_of_call, inside
 from ...lang.ir import Node, Size
-from .conditions import (
-    All,
-    Any,
-    AtLeast,
-    Atom,
-    Chosen,
-    Condition,
-    Greatest,
-    Leaf,
-    Linear,
-    Opaque,
-    Pick,
-    Position,
-    Product,
-    Quotient,
-    leaves_of,
-)
 from .expressions import (
     FALSE,
     HELD,
@@ -34,6 +17,7 @@ from .expressions import (
     First,
     Last,
     Number,
+    Position,
     Sum,
     Value,
     all_of,
@@ -41,9 +25,11 @@ from .expressions import (
     floor_divided,
     greatest,
     least,
+    leaves,
     negated,
     nonnegative,
     plus,
+    split,
     subexpressions,
     times,
     total,
@@ -62,35 +48,34 @@ class Spans:
     positions: Mapping[str, Span]
     leaf: Callable[[Node], Span]
 
-    def of(self, linear: Linear) -> Span:
-        low: Expression | None = Number(linear.constant)
-        high = low
-        for atom, factor in linear.terms:
-            least_of, most_of = self.of_atom(atom) if factor > 0 else reversed(self.of_atom(atom))
-            low = None if low is None or least_of is None else total((low, 1), (least_of, factor))
-            high = None if high is None or most_of is None else total((high, 1), (most_of, factor))
-        return low, high
-
-    def of_atom(self, atom: Atom) -> Span:
-        match atom:
+    def of(self, expression: Expression) -> Span:
+        match expression:
+            case Number():
+                return expression, expression
             case Position(axis=axis):
                 return self.positions[axis]
-            case Leaf(node=node):
+            case Value(node=node):
                 return self.leaf(node)
-            case Quotient(arg=arg, by=by):
-                return _scaled(self.of(arg), self.divisor(by), floor_divided)
-            case Product(factor=by, arg=arg):
-                return _scaled(self.of(arg), self.divisor(by), times)
-            case Greatest(args=args):
+            case Sum(terms=terms, constant=constant):
+                low: Expression | None = Number(constant)
+                high = low
+                for term, factor in terms:
+                    least_of, most_of = self.of(term) if factor > 0 else reversed(self.of(term))
+                    low = None if low is None or least_of is None else total((low, 1), (least_of, factor))
+                    high = None if high is None or most_of is None else total((high, 1), (most_of, factor))
+                return low, high
+            case Apply(function="floor_divide", args=(arg, by)):
+                return _scaled(self.of(arg), self.of(by), floor_divided)
+            case Apply(function="mul", args=(by, arg)):
+                return _scaled(self.of(arg), self.of(by), times)
+            case Apply(function="maximum", args=args):
                 lows, highs = zip(*map(self.of, args), strict=True)
                 known = [low for low in lows if low is not None]
                 return (greatest(*known) if known else None), _of_all(highs, greatest)
-            case Chosen(then=then, other=other):
+            case Apply(function="where", args=(_, then, other)):
                 lows, highs = zip(self.of(then), self.of(other), strict=True)
                 return _of_all(lows, least), _of_all(highs, greatest)
-
-    def divisor(self, by: int | Leaf) -> Span:
-        return self.leaf(by.node) if isinstance(by, Leaf) else (Number(by), Number(by))
+        raise AssertionError(f"a condition has no {expression}")
 
 
 def _scaled(span: Span, by: Span, scaled: Callable[[Expression, Expression], Expression]) -> Span:
@@ -141,38 +126,42 @@ class TileSpans:
 
     # Conditions
 
-    def surely(self, condition: Condition) -> Expression:
+    def surely(self, condition: Expression) -> Expression:
         """A test that holds only where a condition is true in the entire tile."""
         match condition:
-            case AtLeast(linear=linear):
+            case Apply(function="ge", args=(linear, _)):
                 low, _ = self.tile.of(linear) if self.is_safe(linear) else UNKNOWN
                 return (None if low is None else self.settled(nonnegative(low))) or FALSE
-            case Opaque(node=node, holds=holds):
-                extreme = self.extreme("min" if holds else "max", node)
-                return FALSE if extreme is None else extreme if holds else negated(extreme)
-            case All(operands=operands):
+            case Value(node=node):
+                return self.extreme("min", node) or FALSE
+            case Apply(function="not", args=(Value(node=node),)):
+                extreme = self.extreme("max", node)
+                return FALSE if extreme is None else negated(extreme)
+            case Apply(function="and", args=operands):
                 return all_of(*map(self.surely, operands))
-            case Any(operands=operands):
+            case Apply(function="or", args=operands):
                 return any_of(*map(self.surely, operands))
-            case Pick(test=picked, then=then, other=other):
+            case Apply(function="where", args=(picked, then, other)):
                 test = self.surely(picked)
                 return any_of(all_of(test, self.surely(then)), all_of(negated(test), self.surely(other)))
+        return condition  # true or false
 
     # Overflow
 
-    def is_safe(self, linear: Linear) -> bool:
+    def is_safe(self, linear: Expression) -> bool:
         """Whether clamping an unbounded integer to ±HELD does not change a comparison with 0.
 
         That is so if all integers beyond ±HELD give one result. A direct comparison of two integers needs no clamp.
         """
-        unbounded = [leaf for leaf in leaves_of(linear) if self.reader.is_unbounded(leaf.node)]
+        values = (leaf for leaf in leaves(linear, tests=False) if isinstance(leaf, Value))
+        unbounded = [leaf for leaf in values if self.reader.is_unbounded(leaf.node)]
         if not unbounded or _is_direct(linear):
             return True
         low, high = self.reader.bounds(unbounded[0].node)
         beyond = ((max(low, HELD), high), (low, min(high, -HELD)))
         return len(unbounded) == 1 and all(self.is_decided(linear, unbounded[0], each) for each in beyond)
 
-    def is_decided(self, linear: Linear, leaf: Leaf, bounds: Bounds) -> bool:
+    def is_decided(self, linear: Expression, leaf: Value, bounds: Bounds) -> bool:
         """Whether a comparison with 0 has one result wherever a leaf is within some bounds."""
         if bounds[0] > bounds[1]:
             return True
@@ -199,7 +188,7 @@ class TileSpans:
         match expression:
             case Number(value=value):
                 return value, value
-            case First() | Last():
+            case Position() | First() | Last():
                 return 0, 2 * LONGEST  # The last position of a tile may be beyond the axis.
             case Value(node=node) | Extreme(node=node):
                 return self.reader.bounds(node)
@@ -235,7 +224,8 @@ def is_test(expression: Expression) -> bool:
     return False
 
 
-def _is_direct(linear: Linear) -> bool:
+def _is_direct(linear: Expression) -> bool:
     """Whether two integers are compared, with no arithmetic."""
-    is_pair = sorted(factor for _, factor in linear.terms) == [-1, 1] and linear.constant in (0, -1)
-    return is_pair and all(isinstance(atom, Leaf) for atom, _ in linear.terms)
+    terms, constant = split(linear)
+    is_pair = sorted(factor for _, factor in terms) == [-1, 1] and constant in (0, -1)
+    return is_pair and all(isinstance(term, Value) for term, _ in terms)

@@ -22,8 +22,7 @@ from functools import reduce
 
 from ...lang.ir import BOOL, Call, Node, Op
 from ..exponentials import inlined, resolve
-from .conditions import All, Condition, opposite
-from .expressions import FALSE, Expression, First, Last, subexpressions
+from .expressions import FALSE, Apply, Expression, First, Last, opposite, subexpressions
 from .ranges import NOTHING, Ranges, intersection
 from .reader import Reader
 from .spans import TileSpans
@@ -87,15 +86,15 @@ def tiles_of(op: Op, condition: Node, block: str, streamed: str, extremes: bool 
         every=Range(*every.ends(intersection(part.every for part in conditions if not part.is_rest))),
         gap=next((Range(*gap) for gap in gaps), None),
         rest=reduce(both, (part.node for part in rest)) if rest else None,
-        empty=spans.surely(opposite(All(tuple(holes)))),
-        full=spans.surely(All(tuple(part.read for part in rest))) if rest else FALSE,
+        empty=spans.surely(opposite(Apply("and", tuple(holes)))),
+        full=spans.surely(Apply("and", tuple(part.read for part in rest))) if rest else FALSE,
     )
 
 
 class _Part:
     """One of the conditions that must all hold, as it is read, and its ranges."""
 
-    def __init__(self, node: Node, read: Condition, some: Ranges, every: Ranges) -> None:
+    def __init__(self, node: Node, read: Expression, some: Ranges, every: Ranges) -> None:
         self.node, self.read, self.some, self.every = node, read, some.of(read), every.of(read)
         self.is_rest = self.every == NOTHING
 
