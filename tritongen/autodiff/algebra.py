@@ -22,7 +22,6 @@ from .outcomes import outcome
 from .terms import (
     ZERO,
     Term,
-    condition_of,
     contains,
     factors,
     half_of,
@@ -117,21 +116,25 @@ class Algebra:
 
     def where(self, condition: Node, then: Node, other: Node) -> Node:
         """A choice by the values of tensors, multiplied by the common factor of both sides."""
+        return self._chosen(Call, condition, then, other)
+
+    def choose(self, condition: Node, then: Node, other: Node) -> Node:
+        """A choice by a param, multiplied by the common factor of both sides."""
+        return self._chosen(Choose, condition, then, other)
+
+    def _chosen(self, kind: type[Node], condition: Node, then: Node, other: Node) -> Node:
         if then == other:
             return then
         if isinstance(condition, Constant):
             return then if condition.value else other
         shared, then, other = self._common_factor(then, other)
-        return self.product(shared * Term(1.0, {self.plain("where", condition, then, other): 1}))
+        return self.product(shared * Term(1.0, {self._choice(kind, condition, then, other): 1}))
 
-    def choose(self, condition: Node, then: Node, other: Node) -> Node:
-        """A choice by a param, multiplied by the common factor of both sides."""
-        if then == other:
-            return then
-        shared, then, other = self._common_factor(then, other)
-        axes = self.order((*then.axes, *other.axes))
-        choice = Choose(condition, then, other, axes, promote(then, other))
-        return self.product(shared * Term(1.0, {choice: 1}))
+    def _choice(self, kind: type[Node], condition: Node, then: Node, other: Node) -> Node:
+        """A choice by tensors (`Call`) or by a param (`Choose`), not simplified."""
+        if kind is Call:
+            return self.plain("where", condition, then, other)
+        return Choose(condition, then, other, self.order((*then.axes, *other.axes)), promote(then, other))
 
     def _common_factor(self, then: Node, other: Node) -> tuple[Term, Node, Node]:
         """The common factor of two nodes, and the nodes divided by it; 1 where one of them is zero."""
@@ -160,20 +163,17 @@ class Algebra:
 
     def _times_choice(self, node: Node, term: Term) -> Node:
         """The choice with both sides multiplied by the term; a side that is zero stays zero."""
-        assert isinstance(node, Call | Choose)
-        condition, then, other = node.args if isinstance(node, Call) else (node.condition, node.then, node.other)
-        then, other = (self.product(factors(side) * term) if side != ZERO else ZERO for side in (then, other))
-        if isinstance(node, Call):
-            return self.plain("where", condition, then, other)
-        axes = self.order((*then.axes, *other.axes))
-        return Choose(condition, then, other, axes, promote(then, other))
+        condition, *sides = children(node)
+        then, other = (self.product(factors(side) * term) if side != ZERO else ZERO for side in sides)
+        return self._choice(type(node), condition, then, other)
 
     def within(self, node: Node, choice: Node, made: Callable[[Node], Node]) -> Node:
         """The node, which has `choice` as a factor, with `made` applied to each nonzero side of the choice."""
         condition, *sides = children(choice)
         then, other = (side if side == ZERO else made(side) for side in sides)
-        choose = self.choose if isinstance(choice, Choose) else lambda *terms: self.plain("where", *terms)
-        return self.product(factors(node) * Term(1.0, {choice: -1, choose(condition, then, other): 1}))
+        return self.product(
+            factors(node) * Term(1.0, {choice: -1, self._choice(type(choice), condition, then, other): 1})
+        )
 
     # Sums
 
@@ -202,33 +202,26 @@ class Algebra:
 
     def _joined(self, terms: list[Term]) -> list[Term]:
         """Merge choices by the same condition: `where(c, a, 0) + where(c, 0, b)` becomes `where(c, a, b)`."""
-        found: dict[tuple[type, Node], list[Term]] = {}
-        for part in terms:
-            if (half := half_of(part)) is not None:
-                found.setdefault((type(half), condition_of(half)), []).append(part)
-        joined = []
+        found: dict[object, list[Term]] = {}
         for part in terms:
             half = half_of(part)
-            same = found.get((type(half), condition_of(half)), []) if half is not None else []
-            if len(same) < 2:
-                joined.append(part)
-            elif part is same[0]:
-                sides = [self._sides(one) for one in same]
-                make = self.choose if isinstance(half, Choose) else self.where
-                assert half is not None
-                joined.append(
-                    factors(make(condition_of(half), *(self.add(*side) for side in zip(*sides, strict=True))))
-                )
+            found.setdefault(id(part) if half is None else (type(half), children(half)[0]), []).append(part)
+        joined = []
+        for same in found.values():
+            half = half_of(same[0])
+            if half is None or len(same) < 2:
+                joined += same
+                continue
+            condition, *_ = children(half)
+            sides = zip(*map(self._sides, same), strict=True)
+            joined.append(factors(self._chosen(type(half), condition, *(self.add(*side) for side in sides))))
         return joined
 
-    def _sides(self, term: Term) -> tuple[Node, Node]:
+    def _sides(self, term: Term) -> tuple[Node, ...]:
         """The two sides of the choice in a term, each multiplied by the other factors of the term."""
         half = half_of(term)
         assert half is not None
-        rest = Term(term.coefficient, {node: power for node, power in term.factors.items() if node != half})
-        product = self._times_choice(half, rest)
-        assert isinstance(product, Call | Choose)
-        return (product.args[1], product.args[2]) if isinstance(product, Call) else (product.then, product.other)
+        return children(self._times_choice(half, term / Term(1.0, {half: 1})))[1:]
 
     def summed_to(self, own: tuple[str, ...], node: Node) -> Node:
         """The sum of a node over its axes that are not in `own`."""
@@ -335,11 +328,12 @@ class Algebra:
 
     def _with_logarithms(self, term: Term) -> Term:
         """exp(u) / s as exp(u - log(s)), if a known value shortens the exponent: `exp(x - logsumexp)`."""
-        powers = [node for node, power in term.factors.items() if power == 1 and self._is_exp(node)]
+        exponents = {node: self._exponent(node) for node, power in term.factors.items() if power == 1}
         sums = [n for n, p in term.factors.items() if p == -1 and isinstance(n, Ref)]
-        for power in powers:
-            exponent = self._exponent(power)
+        for power, exponent in exponents.items():
             for total in sums:
+                if exponent is None:
+                    continue
                 logarithm = self.plain("log", total)
                 wanted = self.linear(exponent)
                 wanted[logarithm] = wanted.get(logarithm, 0.0) - 1
@@ -348,17 +342,15 @@ class Algebra:
                     return term * Term(1.0, {power: -1, total: 1, self.plain("exp", short): 1})
         return term
 
-    def _is_exp(self, node: Node) -> bool:
-        call = self._definition(node) if isinstance(node, Ref) else node
-        return isinstance(call, Call) and call.function == "exp"
-
-    def _exponent(self, node: Node) -> Node:
-        call = self._definition(node) if isinstance(node, Ref) else node
-        assert isinstance(call, Call)
-        return call.args[0]
+    def _exponent(self, node: Node) -> Node | None:
+        """The exponent of an exponential, which may be a named value; None for any other node."""
+        match self._definition(node) if isinstance(node, Ref) else node:
+            case Call(function="exp", args=(exponent,)):
+                return exponent
+        return None
 
     def _definition(self, ref: Ref) -> Node | None:
-        return next((value.node for value in self.op.values if value.name == ref.name), None)
+        return self.op.by_name[ref.name].node if ref.name in self.op.by_name else None
 
     def _shortened(self, wanted: dict[Node, float], logarithm: Node) -> Node | None:
         """The sum `wanted` in terms of a known value that contains the logarithm, if that is shorter."""

@@ -127,12 +127,7 @@ def is_half(node: Node) -> bool:
     return isinstance(node, Call) and node.function == "where" and ZERO in node.args[1:]
 
 
-def half_of(term: Term) -> Call | Choose | None:
+def half_of(term: Term) -> Node | None:
     """The only factor of a term that is a choice between something and zero."""
     found = [node for node, power in term.factors.items() if power == 1 and is_half(node)]
-    return found[0] if len(found) == 1 and isinstance(found[0], Call | Choose) else None
-
-
-def condition_of(node: Call | Choose) -> Node:
-    """The condition of a choice."""
-    return node.args[0] if isinstance(node, Call) else node.condition
+    return found[0] if len(found) == 1 else None

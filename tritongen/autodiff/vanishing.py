@@ -41,7 +41,7 @@ class Vanishing:
         """The elementwise choice that causes all zeros of a gradient, into which the algebra moves the derivative; None
         if there is none.
         """
-        parts = _factors(g)
+        parts = [part for part, power in factors(g).factors.items() if power > 0]
         choice = next((one for one in parts if is_half(one) and axes and {*axes} <= {*one.axes}), None)
         if choice is None or any(self.vanishes(part) for part in parts if part is not choice):
             return None
@@ -143,10 +143,3 @@ def summand(node: Node, axes: tuple[str, ...], algebra: Algebra) -> tuple[Node, 
 
 def _is_sum(part: Node, axes: tuple[str, ...]) -> TypeGuard[Reduce]:
     return isinstance(part, Reduce) and part.kind == "sum" and not {*part.over} & {*axes}
-
-
-def _factors(node: Node) -> list[Node]:
-    if isinstance(node, Call) and node.function in ("mul", "neg", "div"):
-        args: Collection[Node] = node.args if node.function == "mul" else node.args[:1]
-        return [factor for arg in args for factor in _factors(arg)]
-    return [node]
