@@ -26,10 +26,9 @@ from tritongen.passes.contractions import contraction_of
 from tritongen.passes.divided_powers import with_divided_powers
 from tritongen.passes.exponentials import exp_pairs
 from tritongen.passes.lost_rows import with_lost_rows
-from tritongen.passes.means import means_as_sums
 from tritongen.passes.merged_axes import axes_together
 from tritongen.passes.merged_sums import sharing_sums
-from tritongen.passes.operand_sums import operand_sums_first
+from tritongen.passes.operand_sums import means_as_sums, operand_sums_first
 from tritongen.passes.paged import pages_of
 from tritongen.passes.picked import picked_in, with_picks_inside
 from tritongen.passes.rounded_weights import weights_before_casts
@@ -52,7 +51,7 @@ def lines(spec: Spec) -> Op:
 
 def named(spec: Spec) -> Op:
     """As families see an operator."""
-    return means_as_sums(name_reductions(read_lines(without_aliases(lines(spec), ()), ())))
+    return means_as_sums(read_lines(without_aliases(lines(spec), ()), ()))
 
 
 def gradient(spec: Spec) -> Op:

@@ -11,9 +11,8 @@ from typing import Any
 
 from ..diagnostics.report import Mistake, Mistakes
 from ..lang.ir import Op
-from ..passes.means import means_as_sums
-from ..passes.operand_sums import operand_sums_first
-from ..passes.structure import line_of, name_reductions, refusal
+from ..passes.operand_sums import means_as_sums, operand_sums_first
+from ..passes.structure import line_of, refusal
 from ..passes.taken_integers import integers_named
 from ..passes.times import CLEARLY
 from ..planner.cost import leaves_idle, multiplies_outer, repeats_reductions, time_of
@@ -62,7 +61,7 @@ def single_step_of(op: Op, candidates: Iterable[Family[Any]] = ()) -> Step:
 
     Raises `Mistakes` for math that no single family takes.
     """
-    op = means_as_sums(name_reductions(op))
+    op = means_as_sums(op)
     step = _taken(op, tuple(candidates or _FAMILIES))
     if step is None:
         raise Mistakes(refusal(op))
@@ -83,7 +82,7 @@ def _claimed(op: Op, candidates: Families) -> Subgraph:
     Plans of a gradient that differ in what they save share most subgraphs.
     """
     with suppress(Mistakes):
-        step = _taken(means_as_sums(name_reductions(op)), candidates)
+        step = _taken(means_as_sums(op), candidates)
         return Subgraph(step, time_of(step)) if step else UNCLAIMED
     return UNCLAIMED
 
@@ -112,7 +111,7 @@ def step_of(
     factors for each tile, or repeats for each row a reduction that does not vary along all rows. Its steps are of the
     families `of_steps`, by default `candidates`. `near` are values that the steps of a similar operator store.
     """
-    op = integers_named(operand_sums_first(means_as_sums(name_reductions(op))))
+    op = integers_named(operand_sums_first(means_as_sums(op)))
     candidates = tuple(candidates) or tuple(_FAMILIES)
     of_steps = of_steps or candidates
     try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import reduce
 
@@ -119,7 +120,7 @@ def contraction_of(op: Op) -> tuple[Op, Contraction] | None:
         found = _all_sides(op, False)
     if not found:
         return None
-    op, names = _without_scales(op, found)
+    op, names = _with_sums_alone(op, found, op.names)
     first = next(iter(found.values()))
     found = {name: sides if sides.free == first.free else sides.turned for name, sides in found.items()}
     first = _alike(op, found)
@@ -241,15 +242,9 @@ def dot_of(node: Reduce, factors: tuple[Node, ...]) -> Reduce:
 
 def with_factors_outside(op: Op, axis: str, taken: set[str]) -> Op:
     """The operator in which factors that lack all summed axes multiply the results of matmuls that have `axis`."""
-    values: list[Value] = []
-    for value in op.values:
-        node, sides = value.node, sides_of(op, value.node)
-        if isinstance(node, Reduce) and sides is not None and sides[2] and axis in node.axes:
-            dot = dot_of(node, sides[:2])
-            others = (outside(op, value.name, factor, node.over) for factor in sides[2])
-            node = product_of((named(dot, f"{value.name}_dot", taken, values), *others))
-        values.append(value.of(node))
-    return replace(op, values=tuple(values))
+    every = _all_sides(op, False)
+    found = {name: one for name, one in every.items() if one.outside and axis in op.value(name).node.axes}
+    return _with_sums_alone(op, found, taken)[0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -327,23 +322,22 @@ def applied(function: str, left: Node, right: Node) -> Call:
     return Call(function, (left, right), axes, promote(left, right))
 
 
-def _without_scales(op: Op, found: dict[str, _Sides]) -> tuple[Op, tuple[str, ...]]:
+def _with_sums_alone(op: Op, found: Mapping[str, _Sides], taken: set[str]) -> tuple[Op, tuple[str, ...]]:
     """The operator in which factors without inner axes multiply sums and not their terms, and the names of the sums."""
     values: list[Value] = []
-    names, taken = [], op.names
+    names = []
     for value in op.values:
-        sides = found.get(value.name)
-        if sides is None or not isinstance(value.node, Reduce):
-            values.append(value)
-            continue
-        dot: Node = dot_of(value.node, sides.inside)
-        names.append(value.name)
-        if sides.outside:
-            ref = named(dot, f"{value.name}_dot", taken, values)
-            names[-1] = ref.name
-            dot = product_of((ref, *(outside(op, value.name, one, value.node.over) for one in sides.outside)))
-        values.append(replace(value, node=dot))
-    return replace(op, values=tuple(values)), tuple(names)
+        if (sides := found.get(value.name)) is not None:
+            assert isinstance(value.node, Reduce)
+            dot: Node = dot_of(value.node, sides.inside)
+            names.append(value.name)
+            if sides.outside:
+                ref = named(dot, f"{value.name}_dot", taken, values)
+                names[-1] = ref.name
+                dot = product_of((ref, *(outside(op, value.name, one, value.node.over) for one in sides.outside)))
+            value = value.of(dot)
+        values.append(value)
+    return op.of(values), tuple(names)
 
 
 def _check(op: Op, names: tuple[str, ...], sides: _Sides, found: dict[str, _Sides]) -> set[str]:

@@ -12,6 +12,7 @@ from ..lang.rewrite import named
 from .contractions import is_product, times
 from .empty_sums import outside
 from .factors import factors_of
+from .structure import name_reductions
 
 
 def operand_sums_first(op: Op) -> Op:
@@ -20,7 +21,19 @@ def operand_sums_first(op: Op) -> Op:
     taken = op.names
     for value in op.values:
         values += _sums_first(op, value, value.node, taken) if is_float_sum(value.node) else [value]
-    return replace(op, values=tuple(values))
+    return name_reductions(op.of(values))
+
+
+def means_as_sums(op: Op) -> Op:
+    """The operator with named reductions, and means of products of two sides as sums, which are contractions."""
+    named = name_reductions(op)
+
+    def divided(node: Node) -> Node:
+        if not isinstance(node, Reduce) or node.kind != "mean" or not is_product(named, replace(node, kind="sum")):
+            return node
+        return rest_of(node, node.over, [node.arg])
+
+    return name_reductions(named.with_nodes(divided))
 
 
 def is_float_sum(node: Node) -> TypeGuard[Reduce]:
@@ -51,14 +64,15 @@ def _sums_first(op: Op, value: Value, node: Reduce, taken: set[str]) -> list[Val
         factors = [*others[:place], ref, *others[place:]]
     if not sums:
         return [value]
-    left = reduce(times, factors)
+    return [*sums, replace(value, node=rest_of(node, over, factors))]
+
+
+def rest_of(node: Reduce, over: tuple[str, ...], factors: list[Node]) -> Node:
+    """A sum or mean of which the axes `over` are left to be summed; partial sums are among the `factors`."""
+    found = reduce(times, factors)
     if over:
-        left = replace(node, kind="sum", arg=left, over=over)
-    if node.kind == "mean":
-        if over:
-            left = named(left, f"{value.name}_sum", taken, sums)
-        left = Call("div", (left, Size(node.over)), node.axes, node.dtype)
-    return [*sums, replace(value, node=left)]
+        found = replace(node, kind="sum", arg=found, over=over)
+    return Call("div", (found, Size(node.over)), node.axes, node.dtype) if node.kind == "mean" else found
 
 
 def _summed_alone(product: Node, others: list[Node], over: tuple[str, ...]) -> Reduce:

@@ -13,12 +13,12 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from functools import reduce
 
-from ..lang.ir import Call, Node, Op, Reduce, Ref, Size, Value
+from ..lang.ir import Node, Op, Reduce, Ref, Value
 from ..lang.rewrite import named
 from .contractions import is_product, times
 from .empty_sums import outside
 from .factors import factors_of
-from .operand_sums import is_float_sum, name_of_sum, summed
+from .operand_sums import is_float_sum, name_of_sum, rest_of, summed
 from .structure import name_reductions
 
 MOST = 2  # most names in the name of a sum
@@ -82,13 +82,5 @@ def _summed_first(op: Op, axes: tuple[str, ...], parted: dict[str, _Split]) -> O
             first[split.terms] = named(summed(split.product, axes), name, taken, values)
         left = tuple(axis for axis in split.node.over if axis not in axes)
         others = [outside(op, value.name, one, axes, left) for one in split.others]
-        values.append(replace(value, node=_rest(split.node, left, [*others, first[split.terms]])))
+        values.append(replace(value, node=rest_of(split.node, left, [*others, first[split.terms]])))
     return replace(op, values=tuple(values))
-
-
-def _rest(node: Reduce, over: tuple[str, ...], factors: list[Node]) -> Node:
-    """The rest of a sum or mean, over the axes `over` that are left; a partial sum is among `factors`."""
-    found: Node = reduce(times, factors)
-    if over:
-        found = replace(node, kind="sum", arg=found, over=over)
-    return Call("div", (found, Size(node.over)), node.axes, node.dtype) if node.kind == "mean" else found
