@@ -79,34 +79,6 @@ def patch_once() -> None:
     interpreter.InterpretedFunction.__call__ = call
 
 
-def rewrite_once() -> None:
-    """Rewrite equal functions once, since each package of operators has its own copy of the runtime's functions."""
-    rewrite = interpreter.FunctionRewriter.rewrite_ast
-    known: dict[object, Any] = {}
-
-    def key_of(fn: Any) -> object:
-        """The code, which is equal for copies in other files, with defaults and annotations, which are not in it."""
-        return fn.__code__, repr(fn.__defaults__), repr(fn.__kwdefaults__), repr(fn.__annotations__)
-
-    def compile_and_exec(self: Any, tree: Any) -> Any:
-        known[key_of(self.fn)] = code = compile(tree, filename=self.filename, mode="exec")
-        return executed(self, code)
-
-    def executed(self: Any, code: Any) -> Any:
-        names = {**self.kwargs}
-        for name, value in vars(interpreter).items():
-            self.fn.__globals__.setdefault(name, value)
-        exec(code, self.fn.__globals__, names)
-        return names[self.fn.__name__]
-
-    def rewrite_ast(self: Any) -> Any:
-        code = known.get(key_of(self.fn))
-        return rewrite(self) if code is None else executed(self, code)
-
-    interpreter.FunctionRewriter._compile_and_exec = compile_and_exec
-    interpreter.FunctionRewriter.rewrite_ast = rewrite_ast
-
-
 def refuse_unknown_keywords() -> None:
     """Raise TypeError for keywords that a kernel does not take, as the compiler does; the interpreter drops them."""
     call = interpreter.GridExecutor.__call__
@@ -201,22 +173,6 @@ def describe_tensors_once() -> None:
             check(self)
 
     interpreter.TensorHandle.__init__ = init_handle
-
-
-def convert_halves() -> None:
-    """Convert between bfloat16 and float32 by a shift of 16 bits, unless a value is subnormal."""
-    convert = interpreter._convert_float
-
-    def convert_float(given: Any, dtype: Any, result: Any, rounding_mode: Any) -> Any:
-        names = dtype.name, result.name
-        if rounding_mode is None and names in (("bf16", "fp32"), ("fp32", "bf16")):
-            bits, least = (given.view(np.uint16), 0x80) if names[0] == "bf16" else (given.view(np.uint32), 0x800000)
-            magnitude = bits & (least * 0x100 - 1)
-            if not np.any((magnitude > 0) & (magnitude < least)):
-                return bits.astype(np.uint32) << 16 if names[0] == "bf16" else (bits >> 16).astype(np.uint16)
-        return convert(given, dtype, result, rounding_mode)
-
-    interpreter._convert_float = convert_float
 
 
 def leave_out_unread() -> None:
@@ -349,12 +305,10 @@ gc.set_threshold(1_000_000)
 # Releases of Triton differ in how the interpreter patches; without the names used here it stays unpatched.
 if all(hasattr(interpreter, name) for name in ("_LangPatchScope", "_patch_lang", "_get_np_dtype", "_MISSING")):
     patch_once()
-    rewrite_once()
     refuse_unknown_keywords()
     describe_dtypes_once()
     describe_blocks_once()
     describe_tensors_once()
-    convert_halves()
     leave_out_unread()
     reduce_by_halves()
     broadcast_once()
