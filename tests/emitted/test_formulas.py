@@ -1,3 +1,4 @@
+# mypy: allow-untyped-defs, allow-untyped-decorators
 """Kernels of the gallery and of the examples compute their math over residues, to the last bit, and others do not."""
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+import triton
+import triton.language as tl
 
 from tests.harness.processes import python
 from tritongen.diagnostics.report import Rejected
@@ -21,6 +24,8 @@ from tritongen.residues import field
 from tritongen.residues.check import Verdict, verdicts
 from tritongen.residues.field import Elements, add, div, embed, exp, inv, is_equal, log, matmul, mul, neg, sub, total
 from tritongen.residues.formula import formula_of
+from tritongen.residues.interpreter import interpreted as interpreted_kernels
+from tritongen.residues.memory import Memory
 from tritongen.spec.read import read_spec
 
 ROOT = Path(__file__).parents[2]
@@ -102,6 +107,40 @@ def test_other_math_is_found(op: str, test: str, old: str, new: str, tmp_path: P
     finally:
         sys.path.remove(str(tmp_path))
     assert [one for one in found if one.difference]
+
+
+@triton.jit
+def rounded_kernel(x_ptr, half_ptr, y_ptr, again_ptr, HOW: tl.constexpr):
+    at = tl.arange(0, 4)
+    x = tl.load(x_ptr + at)
+    half = x.to(tl.float16)
+    if HOW == "twice":
+        half = half.to(tl.bfloat16)
+    elif HOW == "turned":
+        half = -half
+    elif HOW == "chosen":
+        half = tl.where(at < 4, half, 0.0)
+    elif HOW == "shaped":
+        half = tl.reshape(half, (2, 2)).reshape(4)
+    elif HOW == "largest":
+        half = tl.maximum(half, half)
+    tl.store(half_ptr + at, half)
+    tl.store(y_ptr + at, half.to(tl.float32))
+    tl.store(again_ptr + at, tl.load(half_ptr + at).to(tl.float32))
+
+
+@interpreted
+@pytest.mark.parametrize("how", ["once", "twice", "turned", "chosen", "shaped", "largest"])
+def test_computing_with_what_was_rounded_is_found(how: str) -> None:
+    """Whatever happens to it before it is float32 again, but not if it was stored in between."""
+    x, half = torch.randn(4), torch.empty(4, dtype=torch.bfloat16 if how == "twice" else torch.float16)
+    y, again, memory = torch.empty(4), torch.empty(4), Memory()
+    with memory, interpreted_kernels(memory):
+        rounded_kernel[(1,)](x, half, y, again, how)
+    wanted = embed(-x.numpy() if how == "turned" else x.numpy())
+    assert is_equal(memory.of(half), wanted).all()
+    assert is_equal(memory.of(again), wanted).all()
+    assert not is_equal(memory.of(y), wanted).any()
 
 
 @interpreted

@@ -9,8 +9,8 @@ has no second one.
 
 First residues above P / 2 are negative, so that `<` is a total order, from -inf to inf.
 
-Elements are packed in uint64: the first residue in 21 bits, the second in 20, the sign of a logarithm in one, and two
-bits that mark NaN, inf and -inf.
+Elements are packed in uint64: the first residue in 21 bits, the second in 20, the sign of a logarithm in one, a mark of
+what is rounded to half precision in one, and two bits that mark NaN, inf and -inf.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ _U = np.uint64
 SECOND, SIGN, KIND = _U(21), _U(41), _U(62)
 _FIRST_BITS, _SECOND_BITS = _U(2**21 - 1), _U(2**20 - 1)
 NONE = _U(2**20 - 1)  # no second residue
+HALF = _U(1 << 42)  # rounded to half precision: moved with the element, and dropped by arithmetic
 NAN, POSITIVE, NEGATIVE = _U(1 << 62), _U(2 << 62), _U(3 << 62)
 _P, _Q, _ONE, _ZERO = _U(P), _U(Q), _U(1), _U(0)
 

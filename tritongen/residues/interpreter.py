@@ -71,9 +71,11 @@ def _as_float(given: Any, to: Any) -> Any:
     """Cast between float dtypes, which keeps the element, and marks what is rounded to half precision: it may be stored
     or enter a matmul, but a cast back, to compute with it, hashes it.
     """
+    data = given.data
     if is_half(to):
-        return Handle(given.data, to, {**given.attr, "rounded": not is_half(given.dtype)})
-    return Handle(ROUNDED(given.data) if given.attr.get("rounded") else given.data, to)
+        return Handle(data if is_half(given.dtype) else np.where(field.is_number(data), data | field.HALF, data), to)
+    marked = data & field.HALF != 0
+    return Handle(np.where(marked, ROUNDED(data), data) if marked.any() else data, to)
 
 
 # Defined once, since `fast_interpreter` has `get_fp32` in the keys of its cached scalars.
@@ -194,6 +196,8 @@ def _patch_arithmetic(put: Put) -> None:
             data = function(*(one.data for one in handles))
             if name in ROUNDING and any(is_half(one.dtype) for one in handles):
                 data = ROUNDED(data)
+            elif name in ("create_fneg", "create_floor", "create_ceil"):
+                data = data | handles[0].data & field.HALF
             return Handle(data, result or handles[-1].dtype.scalar)
 
         put(builder, name, create)
@@ -230,7 +234,8 @@ def _patch_reductions(put: Put) -> None:
     def sum_(self: Any, given: Any) -> Any:
         if not is_float(given.dtype):
             return old_sum(self, given)
-        return self.to_tensor(field.total(given.handle.data, self.axis, self.keep_dims), given.dtype)
+        total = field.total(given.handle.data, self.axis, self.keep_dims)
+        return self.to_tensor(ROUNDED(total) if is_half(given.dtype) else total, given.dtype)
 
     def min_max(self: Any, given: Any, val_reduce_op: Any, idx_reduce_op: Any = None) -> Any:
         one = given[0] if isinstance(given, tuple) else given
@@ -405,6 +410,8 @@ def _patch_accesses(put: Put, allowed: _Allowed) -> None:
 
     def create_masked_store(self: Any, pointers: Any, value: Any, mask: Any, *rest: Any) -> Any:
         allowed.check(pointers, mask)
+        if is_float(value.dtype):
+            value = Handle(value.data & ~field.HALF, value.dtype)
         return store(self, pointers, value, mask, *rest)
 
     def create_atomic_rmw(self: Any, how: Any, pointers: Any, value: Any, mask: Any, *rest: Any) -> Any:
