@@ -49,6 +49,7 @@ CASES = {
     "of_nothing": MATRIX,
     "Normalised": "x=f32[4,8,5]",
     "HookedInside": MATRIX,
+    "bits_of_floats": MATRIX,
 }
 TARGETS = {
     "an_argument_that_is_missing": "several",

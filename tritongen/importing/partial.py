@@ -79,8 +79,10 @@ def kind_of(node: Any) -> str:
     """The module of the table that has a node's operator; "" for lengths and items of lists."""
     if is_number(node) or not hasattr(node.target, "_schema"):
         return ""
-    row = row_of(node.target)
-    return "other" if row is None else row[1].__module__.rpartition(".")[2]
+    if row := row_of(node.target):
+        return row[1].__module__.rpartition(".")[2]
+    aliases = [one.alias_info for one in node.target._schema.returns]
+    return "shapes" if any(one is not None and not one.is_write for one in aliases) else "other"
 
 
 def _region(

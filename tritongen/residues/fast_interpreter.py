@@ -15,7 +15,6 @@ import inspect
 from collections.abc import Iterable
 from typing import Any, ClassVar
 
-import numpy as np
 import triton.language as tl
 from triton.language.semantic import TritonSemantic
 from triton.runtime import interpreter

@@ -71,7 +71,7 @@ def matmul(t: Building, x: Value, y: Value) -> Value:
     return contracted(t, [(x, [*own, *rows, "k"]), (y, [*its, "k", *columns])], [*batch, *rows, *columns], wishes)
 
 
-@operator("mm", "bmm", "matmul", "mv", "dot", "linalg_matmul")
+@operator("mm", "bmm", "matmul", "mv", "dot")
 def _matmul(t: Building, x: Value, y: Value) -> Value:
     if t.packet == "bmm":
         t.axes.wish(x.dims[0], "B", 3)

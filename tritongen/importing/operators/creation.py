@@ -53,14 +53,6 @@ def _arange(t: Building, *args: Any, **__: Any) -> Value:
     return Value(expr, (axis,), t.dtype, t.dtype)
 
 
-@operator("linspace")
-def _linspace(t: Building, start: Any, end: Any, steps: Any, **__: Any) -> Value:
-    axis = t.fresh(steps)
-    last = t.number(steps) if isinstance(steps, Symbolic) else Number(steps)
-    by = Apply("div", (Apply("sub", (t.number(end), t.number(start))), Apply("sub", (last, Number(1)))))
-    return Value(Apply("add", (t.number(start), t.index(axis) * by)), (axis,), t.dtype, t.dtype)
-
-
 @operator("tril", "triu")
 def _triangle(t: Building, x: Value, diagonal: Any = 0) -> Value:
     rows, columns = x.dims[-2:]

@@ -87,11 +87,11 @@ def _taken(t: Building, x: Value, place: int, index: Value) -> Value:
     return t.take(x, place, index, ((),))
 
 
-@operator("diagonal", "diag")
+@operator("diagonal")
 def _diagonal(t: Building, x: Value, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Value:
     one, other = x.place(dim1), x.place(dim2)
-    if offset or x.rank < 2 or t.packet == "diag":
-        raise Refusal("a diagonal beside the main one, or a matrix of one")
+    if offset or x.rank < 2:
+        raise Refusal("a diagonal beside the main one")
     axis = x.dims[one]
     index = t.at(t.index(axis), axis)
     if t.axes.length(axis) != t.axes.length(x.dims[other]):

@@ -90,7 +90,7 @@ def _soft(
     return t.reduce("mean", t.line("loss", loss), None) if loss.rank else loss
 
 
-@operator("nll_loss", "nll_loss_nd", "nll_loss2d")
+@operator("nll_loss", "nll_loss_nd")
 def _nll_loss(
     t: Building, x: Value, target: Value, weight: Value | None = None, reduction: int = 1, ignore_index: Any = -100
 ) -> Value:

@@ -36,23 +36,20 @@ def affine(t: Building, x: Value, weight: Value | None, bias: Value | None, rank
     return x
 
 
-@operator("layer_norm", "native_layer_norm")
+@operator("layer_norm")
 def _layer_norm(
     t: Building, x: Value, shape: list[Any], weight: Value | None = None, bias: Value | None = None, eps: Any = 1e-5,
     *_: Any,
-) -> Any:  # fmt: skip
-    over = list(x.dims[-len(shape) :])
-    y = affine(t, normalised(t, x, over, eps), weight, bias, x.rank, None)
-    return (y, None, None) if t.packet.startswith("native") else y
+) -> Value:  # fmt: skip
+    return affine(t, normalised(t, x, list(x.dims[-len(shape) :]), eps), weight, bias, x.rank, None)
 
 
-@operator("rms_norm", "_fused_rms_norm")
-def _rms_norm(t: Building, x: Value, shape: list[Any], weight: Value | None = None, eps: Any = 0) -> Any:
+@operator("rms_norm")
+def _rms_norm(t: Building, x: Value, shape: list[Any], weight: Value | None = None, eps: Any = 0) -> Value:
     over = list(x.dims[-len(shape) :])
     mean = t.reduced("mean", squared(t, x), over, x.dims)
     rstd = t.line("rstd", t.apply("rsqrt", t.apply("add", mean, eps)))
-    y = affine(t, t.apply("mul", x, rstd), weight, None, x.rank, None)
-    return (y, None) if t.packet.startswith("_") else y
+    return affine(t, t.apply("mul", x, rstd), weight, None, x.rank, None)
 
 
 @operator("native_group_norm")

@@ -131,13 +131,6 @@ def _softplus(t: Building, x: Value, beta: Any = 1, threshold: Any = 20) -> Valu
     return t.apply("softplus", x, **options, **({"threshold": threshold} if threshold != 20 else {}))
 
 
-@operator("rrelu", "rrelu_with_noise")
-def _rrelu(t: Building, x: Value, lower: float = 1 / 8, upper: float = 1 / 3, training: bool = False) -> Value:
-    if training:
-        raise Refusal("rrelu in training: the language has no random numbers", "call .eval()")
-    return t.apply("leaky_relu", x, (lower + upper) / 2)
-
-
 @operator("clamp", "clip")
 def _clamp(t: Building, x: Value, min: Any = None, max: Any = None) -> Value:
     if min is None or max is None:
@@ -178,7 +171,7 @@ def _masked_fill(t: Building, x: Value, mask: Value, value: Any) -> Value:
     return t.apply("where", mask, value, x)
 
 
-operator("to", "_to_copy", "type_as")(lambda t, x, *_, **__: cast(t, x, t.dtype))
+operator("to", "_to_copy")(lambda t, x, *_, **__: cast(t, x, t.dtype))
 
 
 def cast(t: Building, x: Value, dtype: Any) -> Value:

@@ -14,35 +14,24 @@ from ..table import operator
 from ..values import Symbolic, Value
 
 
-@operator("view", "reshape", "_unsafe_view", "flatten", "unflatten", "view_as", "reshape_as", "ravel", "_reshape_alias")
-def _view(t: Building, x: Value, *args: Any, **__: Any) -> Value:
-    stated = args[-1] if args and isinstance(args[-1], list) else []
-    sizes = t.sizes
-    # `unflatten` lists only the sizes of its new dimensions.
-    start = x.place(args[0]) if t.packet == "unflatten" else 0
-    listed = dict(enumerate(stated, start))
-    fixed = [isinstance(listed.get(place), int) and listed[place] != -1 for place in range(len(sizes))]
-    pairs = [(size, is_fixed) for size, is_fixed in zip(sizes, fixed, strict=True)]
+@operator("view", "reshape", "_unsafe_view", "_reshape_alias")
+def _view(t: Building, x: Value, stated: Any, *_: Any) -> Value:
+    if not isinstance(stated, list):
+        raise Refusal("a view of the bits as another dtype")
+    pairs = [(size, isinstance(one, int) and one != -1) for size, one in zip(t.sizes, stated, strict=True)]
     return x.of(dims=t.axes.regroup(x.dims, pairs))
 
 
 operator("permute")(lambda t, x, dims: x.of(dims=tuple(x.dims[x.place(one)] for one in dims)))
 
 
-@operator("transpose", "swapaxes", "swapdims")
+@operator("transpose")
 def _transpose(t: Building, x: Value, one: int, other: int) -> Value:
     dims = list(x.dims)
     if dims:
         a, b = x.place(one), x.place(other)
         dims[a], dims[b] = dims[b], dims[a]
     return x.of(dims=tuple(dims))
-
-
-@operator("t", "numpy_T", "mT", "adjoint", "matrix_H", "mH")
-def _turned(t: Building, x: Value) -> Value:
-    if t.packet in ("t", "numpy_T"):
-        return x.of(dims=tuple(reversed(x.dims)))
-    return _transpose(t, x, -1, -2)
 
 
 @operator("unsqueeze")
@@ -57,15 +46,12 @@ def _squeeze(t: Building, x: Value, dim: Any = None) -> Value:
     return x.of(dims=tuple(one for place, one in enumerate(x.dims) if one or place not in places))
 
 
-@operator("expand", "broadcast_to", "expand_as")
-def _expand(t: Building, x: Value, size: Any, **__: Any) -> Value:
-    lengths = size if isinstance(size, list) else None
-    sizes = t.sizes
-    dims: list[Dim] = [()] * (len(sizes) - x.rank) + list(x.dims)
-    for place, length in enumerate(sizes):
+@operator("expand")
+def _expand(t: Building, x: Value, size: list[Any], **__: Any) -> Value:
+    dims: list[Dim] = [()] * (len(size) - x.rank) + list(x.dims)
+    for place, (length, stated) in enumerate(zip(t.sizes, size, strict=True)):
         if not dims[place] and length > 1:
-            stated = lengths[place] if lengths else size.dims[place]
-            dims[place] = stated if isinstance(stated, tuple) else t.fresh(stated)
+            dims[place] = t.fresh(stated)
             if isinstance(stated, int):
                 t.axes.wish(dims[place], "R", 3)
     return x.of(dims=tuple(dims))
@@ -77,38 +63,26 @@ def _broadcast_tensors(t: Building, tensors: list[Value]) -> list[Value]:
     return [one.of(dims=dims) for one in made]
 
 
-@operator("repeat", "tile")
+@operator("repeat")
 def _repeat(t: Building, x: Value, repeats: list[Any]) -> Value:
     dims: list[Dim] = [()] * (len(repeats) - x.rank) + list(x.dims)
-    counts = [1] * (len(dims) - len(repeats)) + list(repeats)
-    return x.of(dims=tuple(t.fresh(count) + dim for count, dim in zip(counts, dims, strict=True)))
+    return x.of(dims=tuple(t.fresh(count) + dim for count, dim in zip(repeats, dims, strict=True)))
 
 
-@operator("repeat_interleave")
-def _repeat_interleave(t: Building, x: Value, repeats: Any, dim: Any = None, **__: Any) -> Value:
-    if dim is None and x.rank > 1:
-        raise Refusal("repeat_interleave without a dim, which flattens", "name the dimension")
-    place = x.place(dim or 0)
-    repeated = t.fresh(repeats)
-    t.axes.wish(repeated, "R", 3)
-    return x.with_dim(place, x.dims[place] + repeated)
-
-
-@operator("chunk", "tensor_split", "split", "split_with_sizes", "unsafe_chunk", "unsafe_split")
+@operator("chunk", "split", "split_with_sizes")
 def _split(t: Building, x: Value, sizes: Any, dim: int = 0) -> list[Value]:
     place = x.place(dim)
     found = [one.shape[place] for one in t.node.meta["val"]]
     lengths = list(map(hint, found))
     if len(lengths) == 1:
         return [x]
-    is_at = isinstance(sizes, list) and t.packet == "tensor_split"  # The last piece has the remaining elements.
-    if len(set(map(known, found) if is_at else lengths)) == 1:
-        is_part = "chunk" in t.packet or "tensor" in t.packet or not isinstance(sizes, int)
+    if len(set(lengths)) == 1:
+        is_part = t.packet == "chunk" or not isinstance(sizes, int)
         outer, inner = t.axes.divide(x.dims[place], len(lengths), outer_fixed=True, inner_fixed=not is_part)
         t.axes.wish(outer, "P Q", 2)
         divided = x.with_dim(place, outer, inner)
         return [t.take(divided, place, one, ()) for one in range(len(lengths))]
-    found = sizes if isinstance(sizes, list) and not is_at else [t.length(one) for one in found]
+    found = sizes if isinstance(sizes, list) else [t.length(one) for one in found]
     starts = [sum(lengths[:one]) for one in range(len(lengths))]
     full, axes = t.axes.length(x.dims[place]), [t.fresh(size) for size in found]
     parts = zip(starts, lengths, axes, strict=True)
@@ -138,11 +112,10 @@ def _select(t: Building, x: Value, dim: int, index: Any) -> Value:
     return t.take(x, place, t.at(size(x.dims[place]) + index), ())
 
 
-@operator("slice", "narrow")
+@operator("slice")
 def _slice(t: Building, x: Value, dim: int = 0, start: Any = None, end: Any = None, step: int = 1) -> Value:
     place = x.place(dim)
     part, entire = (_formula(node, place) for node in (t.node, t.node.args[0]))
-    step = 1 if t.packet == "narrow" else step
     if part == entire and step == 1:
         return x
     length, full = t.sizes[place], t.axes.length(x.dims[place])

@@ -13,12 +13,11 @@ from ..values import Value
 from .reductions import extremum
 
 
-@operator("sort", "sort.stable", "argsort", "argsort.stable", "msort")
+@operator("sort", "sort.stable")
 def _sort(t: Building, x: Value, dim: int = -1, descending: bool = False, stable: bool | None = None) -> Any:
-    over = t.over(t.packet, x, x.place(0 if t.packet == "msort" else dim), may_be_group=False)
+    over = t.over(t.packet, x, x.place(dim), may_be_group=False)
     options = (("descending", Number(True)),) if descending else ()
-    value, place = _both(t, x, x.dims, "sort", (over,), options)
-    return place if t.packet == "argsort" else value if t.packet == "msort" else (value, place)
+    return _both(t, x, x.dims, "sort", (over,), options)
 
 
 @operator("topk")
