@@ -18,8 +18,7 @@ from tests.harness.importing import built
 from tritongen.emit.scoping import undefined_names
 from tritongen.lang.names import MARKS
 from tritongen.operator.compile import generate
-from tritongen.spec.read import read_spec
-from tritongen.spec.reserved import MODULES
+from tritongen.spec.read import MODULES, read_spec
 
 MAP = """
 [op]

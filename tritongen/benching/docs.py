@@ -6,7 +6,7 @@ import math
 import statistics
 from collections.abc import Iterable, Iterator, Sequence
 
-from .run import NOISE, Case, Figure, Run, ratio
+from .run import NOISE, Case, Figure, Run, ceiling, ratio
 
 _SLOWER = 1 - NOISE  # ratios to the fastest peer below it are set in bold
 _COLUMNS = ("torch", "torch.compile")
@@ -77,12 +77,12 @@ def _section(run: Run, title: str, rows: Sequence[_Row]) -> list[str]:
 def _summary(rows: Sequence[_Row]) -> str:
     """The ceiling, and how the operators compare with the fastest of their peers."""
     unit = rows[0][1][0].unit
-    ceilings = [one.rate / one.share for _, figures in rows for one in figures if one.rate and one.share]
+    rate = ceiling(one for _, figures in rows for one in figures)
     ratios = [found for _, figures in rows if not math.isnan(found := ratio(figures))]
     slower = sum(found < _SLOWER for found in ratios)
-    ceiling = [f"100% is {statistics.median(ceilings):,.0f} {unit}: {_BOUNDS[unit]}."] if ceilings else []
+    bound = [] if math.isnan(rate) else [f"100% is {rate:,.0f} {unit}: {_BOUNDS[unit]}."]
     mean = f"{statistics.geometric_mean(ratios):.2f}" if ratios else "-"
-    return " ".join([*ceiling, f"Geometric mean of the ratios: {mean}; {slower} of {len(ratios)} are below {_SLOWER}."])
+    return " ".join([*bound, f"Geometric mean of the ratios: {mean}; {slower} of {len(ratios)} are below {_SLOWER}."])
 
 
 def _cells(case: Case, figures: Sequence[Figure], hosts: bool) -> list[str]:

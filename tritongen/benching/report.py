@@ -7,7 +7,7 @@ import statistics
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from .run import Case, Figure, Run, ratio
+from .run import Case, Figure, Run, ceiling, ratio
 
 WIDTH, HEIGHT = 460, 240
 LEFT, RIGHT, TOP, BOTTOM = 56, 12, 12, 34  # margins of a chart
@@ -89,8 +89,8 @@ def _chart(op: str, call: str, found: Sequence[tuple[Case, list[Figure]]]) -> Ch
     providers = [figure.provider for figure in found[0][1]]
     unit = found[0][1][0].unit
     most = max((one.rate or 0 for _, figures in found for one in figures), default=0) or 1.0
-    ceiling = _ceiling([one for _, figures in found for one in figures])
-    top = max(most, ceiling if not math.isnan(ceiling) and ceiling < 4 * most else 0) * 1.05
+    bound = ceiling(one for _, figures in found for one in figures)
+    top = max(most, bound if not math.isnan(bound) and bound < 4 * most else 0) * 1.05
     sizes = [case.size for case, _ in found]
     low, high = math.log2(sizes[0]), math.log2(sizes[-1])
 
@@ -118,16 +118,11 @@ def _chart(op: str, call: str, found: Sequence[tuple[Case, list[Figure]]]) -> Ch
         found[0][0].argument,
         tuple((across(size, len(providers) / 2 - 0.5), _power(size)) for size in sizes),
         tuple((up(rate), f"{rate:,.0f}" if rate >= 1 or not rate else f"{rate:.2g}") for rate in _ticks(top)),
-        up(ceiling) if ceiling <= top else math.nan,
+        up(bound) if bound <= top else math.nan,
         tuple(line for line in lines if line.points),
         tuple((case, tuple(figures), ratio(figures)) for case, figures in found),
         tuple(providers),
     )
-
-
-def _ceiling(figures: Sequence[Figure]) -> float:
-    """The rate of the ceiling, NaN if no figure has a share."""
-    return next((one.rate / one.share for one in figures if one.rate and one.share), math.nan)
 
 
 def _ticks(top: float) -> list[float]:

@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import math
+import statistics
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, fields
 
@@ -115,6 +116,12 @@ def read_run(text: str) -> Run:
         return Run(data["about"], tuple(Figure(**one | {"case": Case(**one["case"])}) for one in data["figures"]))
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise error if isinstance(error, BadRun) else BadRun("it is not the JSON of a run") from None
+
+
+def ceiling(figures: Iterable[Figure]) -> float:
+    """The median rate of the ceiling, NaN if no figure has a share."""
+    found = [one.rate / one.share for one in figures if one.rate and one.share]
+    return statistics.median(found) if found else math.nan
 
 
 def ratio(figures: Iterable[Figure]) -> float:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from .report import Diagnostic, Mistake, in_order
 
@@ -19,6 +18,7 @@ _SCALAR = re.compile(r"[^,\]}\n#]+")
 _ESCAPE = re.compile(r"\\(?:[ \t]*\n\s*|u.{4}|U.{8}|.)", re.DOTALL)
 
 Key = tuple[str, ...]
+Span = tuple[int, int]
 
 
 def locate(path: str, text: str, mistakes: Iterable[Mistake]) -> tuple[Diagnostic, ...]:
@@ -27,7 +27,7 @@ def locate(path: str, text: str, mistakes: Iterable[Mistake]) -> tuple[Diagnosti
     return in_order(_located(path, text, mistake, positions.of(mistake)) for mistake in mistakes)
 
 
-def _located(path: str, text: str, mistake: Mistake, span: tuple[int, int]) -> Diagnostic:
+def _located(path: str, text: str, mistake: Mistake, span: Span) -> Diagnostic:
     begin = min(span[0], len(text))
     start_of_line = text.rfind("\n", 0, begin) + 1
     end_of_line = text.find("\n", begin)
@@ -45,32 +45,25 @@ def _located(path: str, text: str, mistake: Mistake, span: tuple[int, int]) -> D
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _Place:
-    key: tuple[int, int]
-    value: tuple[int, int]
-
-
 class Positions:
     """The offsets of all keys and values of a TOML document."""
 
     def __init__(self, text: str) -> None:
         self._text = text
         self._at = 0
-        self._places: dict[Key, _Place] = {}
+        self._places: dict[Key, tuple[Span, Span]] = {}  # of the key, and of its value
         self._scan()
 
-    def of(self, mistake: Mistake) -> tuple[int, int]:
+    def of(self, mistake: Mistake) -> Span:
         """Begin and end offset of the text that the mistake points at."""
         key = mistake.key
         while key and key not in self._places:
             key = key[:-1]
         if not key:
             return 0, 0
-        place = self._places[key]
+        of_key, (begin, end) = self._places[key]
         if key != mistake.key or mistake.start is None:
-            return place.key
-        begin, end = place.value
+            return of_key
         if not _STRING.match(self._text, begin):
             return begin, end
         offsets = _offsets_of_characters(self._text[begin:end])
@@ -101,7 +94,7 @@ class Positions:
         self._at = self._text.index("]", self._at) + 1
         if self._text.startswith("]", self._at):
             self._at += 1
-        self._places[table] = _Place((begin, self._at), (begin, self._at))
+        self._places[table] = (begin, self._at), (begin, self._at)
         return table
 
     def _pair(self, table: Key) -> None:
@@ -113,7 +106,7 @@ class Positions:
         value = self._at
         self._value(key)
         for depth in range(len(table) + 1, len(key) + 1):
-            self._places.setdefault(key[:depth], _Place((begin, end), (value, self._at)))
+            self._places.setdefault(key[:depth], ((begin, end), (value, self._at)))
 
     def _key(self, path: Key) -> Key:
         """Read a dotted key; the scan stops just after its last part."""
@@ -152,8 +145,7 @@ class Positions:
     def _element(self, path: Key) -> None:
         begin = self._at
         self._value(path)
-        span = (begin, self._at)
-        self._places[path] = _Place(span, span)
+        self._places[path] = (begin, self._at), (begin, self._at)
 
 
 def _decoded(part: str) -> str:

@@ -139,16 +139,11 @@ def as_github(diagnostic: Diagnostic) -> str:
     def escaped(text: str) -> str:
         return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
 
-    def property_of(name: str, value: str | int) -> str:
-        return f"{name}={escaped(str(value)).replace(':', '%3A').replace(',', '%2C')}"
-
-    line = max(1, diagnostic.line)
-    properties = [
-        property_of("file", diagnostic.path),
-        property_of("line", line),
-        property_of("col", max(1, diagnostic.column)),
-        property_of("title", f"tritongen {diagnostic.code}"),
-    ]
+    line, column = max(1, diagnostic.line), max(1, diagnostic.column)
+    fields = {"file": diagnostic.path, "line": line, "col": column, "title": f"tritongen {diagnostic.code}"}
+    properties = (
+        f"{name}={escaped(str(value)).replace(':', '%3A').replace(',', '%2C')}" for name, value in fields.items()
+    )
     message = printable(diagnostic.message) + (f"\n{printable(diagnostic.hint)}" if diagnostic.hint else "")
     return f"::{diagnostic.level} {','.join(properties)}::{escaped(message)}"
 

@@ -184,20 +184,21 @@ def check(
     watch: Watch | None = None,
 ) -> Drift:
     """Render everything again and compare with the tree, without trusting stamps or digests."""
-    projects = find_projects(paths)
-    works = [_Work(project, Stamps(project.settings), {}, project.sources, trusts=False) for project in projects]
-    _render(works, generate, watch)
+    works = _rendered(paths, generate, watch)
     changes = tuple(_changes(works))
-    count = sum(len(project.sources) for project in projects)
-    return Drift(count, _findings(changes), changes)
+    return Drift(sum(len(work.pending) for work in works), _findings(changes), changes)
 
 
 def show(path: str, generate: Generate | None = None) -> Rendered:
     """The files of one spec, as `build` would write them."""
-    projects = find_projects((path,))
-    works = [_Work(project, Stamps(project.settings), {}, project.sources) for project in projects]
-    _render(works, generate, None)
-    return works[0].rendered[0]
+    return _rendered((path,), generate, None)[0].rendered[0]
+
+
+def _rendered(paths: tuple[str, ...], generate: Generate | None, watch: Watch | None) -> list[_Work]:
+    projects = find_projects(paths)
+    works = [_Work(project, Stamps(project.settings), {}, project.sources, trusts=False) for project in projects]
+    _render(works, generate, watch)
+    return works
 
 
 def _changes(works: Sequence[_Work]) -> list[Change]:

@@ -11,7 +11,6 @@ from ..diagnostics.report import Mistake, Mistakes, did_you_mean
 from .grammar import READ_DTYPES, in_capitals, is_axis, parse_dtypes, parse_input, parse_output
 from .nodes import NAME_PATTERN, examine
 from .params import number_of, read_param
-from .reserved import MODULES, TORCH_NAMESPACES
 from .tables import SPEC
 from .toml import Table, parse_toml
 from .types import (
@@ -32,6 +31,14 @@ from .types import (
 )
 
 BLOCK_LIMIT = 1 << 20  # elements of one Triton tensor
+# The modules of a generated package, which are its attributes, as the operator's function is.
+MODULES = frozenset("configs kernels op".split())
+# Names that torch.ops has already, or reserves for its own operators.
+TORCH_NAMESPACES = frozenset(
+    "_c10d_functional _caffe2 _dir _dtensor _native _quantized _test aten at c10d debugprims export higher_order"
+    " image import_module inductor load_library loaded_libraries mkl mkldnn mkldnn_prepacked onednn prim prims"
+    " profiler py quantized rngprims sparse symm_mem torch torchaudio torchvision xnnpack".split()
+)
 
 
 def read_spec(path: str, text: str) -> Spec:
