@@ -1,4 +1,4 @@
-"""Where the tensors of a matmul are, in the block, the tile and the group that a kernel has in hand."""
+"""Where the tensors of a matmul are: in the tile of rows and columns and the group in hand, or in a block of a side."""
 
 from __future__ import annotations
 
@@ -6,42 +6,57 @@ import functools
 import math
 import operator
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
-from ...lang.ir import Node, Op, Result
-from ...lowering.lower import Compute
-from ...lowering.tile import Tensor, meets_tensors, nothing_of, widening
-from ...nest.access import Access, Address, if_given
+from ...lang.ir import Load, Node, Result
+from ...lowering.lower import Lowering
+from ...lowering.space import Dim, Space
+from ...lowering.tile import Tensor, Tile, nothing_of
+from ...nest.access import Access, Address
 from ...nest.ir import Branch, Let, Line
-from ...nest.values import Expr, Term, V, expr, joined, product, runtime, tl
+from ...nest.values import Expr, V, expr, joined, product, runtime, tl
 from ...passes.contractions import Contraction
 from ...passes.picked import Picked
 from ...passes.structure import guaranteed_axes
 from ...spec.types import BATCH, Input
 from .operands import Operand
 
-COUNTS = {"batch": "n_batch", "rows": "n_rows", "cols": "n_cols", "inner": "n_inner"}
 ALIGN = {"rows": "ALIGN_M", "cols": "ALIGN_N", "inner": "ALIGN_K"}  # of contiguous axes, in the strided kernel
 BLOCK = {"rows": "BLOCK_M", "cols": "BLOCK_N"}
-NONE: Mapping[str, int] = {}
 SUFFIX = {"batch": "batch", "rows": "row", "cols": "col", "inner": "inner"}
+COUNTS = {role: f"n_{role}" for role in SUFFIX}
+
+
+def space_of(contraction: Contraction) -> Space:
+    """Tiles of rows by columns; they are of a matrix of the batch, and summed over the inner axes."""
+    dims = {role: Dim(contraction.axes(role), role, COUNTS[role], suffix, False) for role, suffix in SUFFIX.items()}
+    return Space((dims["rows"],), (dims["cols"],), taken=(dims["batch"], dims["inner"]))
 
 
 @dataclass(frozen=True, slots=True)
-class Places:
-    """Spells addresses, masks and positions: batch, rows and cols are a tile's, inner ones a block's, on a side."""
+class Places(Tile):
+    """A tile: of rows and columns, or of a `side` in a block of the inner axes, where `matrices` are read as they are.
 
-    op: Op
-    contraction: Contraction
-    compute: Compute
+    `starts` are the roles of which a tile's first position is read, instead of each.
+    """
+
+    contraction: Contraction = field(kw_only=True)
+    matrices: frozenset[str] = frozenset()
     picked: tuple[Picked, ...] = ()
     restored: tuple[str, ...] = ()  # integers that may be passed as int32, and are converted back when loaded
+    side: int | None = None
+    starts: Mapping[str, Expr] = field(default_factory=dict)
+
+    def on(self, side: int | None) -> Places:
+        return replace(self, side=side)
 
     def roles(self, name: str) -> tuple[str, ...]:
         return self.contraction.roles(self.op.input(name).type.axes)
 
-    def base_line(self, operand: Operand) -> Line:
-        """The pointers to where the rows or the columns of a matrix begin."""
+    # Matrices, by pointers to where their rows or columns begin
+
+    def base_of(self, operand: Operand) -> Line:
+        """The line that makes these pointers."""
         roles = [role for role in ("batch", "rows", "cols") if role in self.roles(operand.name)]
         steps = [
             V[role] * stride(operand.name, role)
@@ -51,7 +66,18 @@ class Places:
         ]
         if self.is_picked(operand.name):
             steps[0] = V[f"{operand.name}_at"].to("INDEX") * stride(operand.name, "batch")
-        return Let(self.base(operand), Address(f"{operand.name}_ptr", (*steps,)).value)
+        return Let(_side_of(operand), Address(f"{operand.name}_ptr", (*steps,)).value)
+
+    def read_by_pointer(self, operand: Operand) -> list[Line]:
+        name, inner = operand.name, inner_of(operand.side)
+        alignment = ALIGN[("rows", "cols")[operand.side]]
+        at = Address(_side_of(operand), (runtime.offsets(inner, stride(name, "inner"), alignment),))
+        mask = self.on(operand.side).mask(operand.tensor.type.axes)
+        if self.is_picked(name):
+            mask = V[f"{name}_mask"] & inner_of(operand.side, "inner_mask")
+        restoring = self.restoring(operand.tensor)
+        comment = "The wrapper widens it for a float64 matmul." if restoring else ""
+        return [Let(name, Access(at, mask, nothing_of(operand.tensor), restoring).value, comment=comment)]
 
     def is_picked(self, name: str) -> bool:
         return any(one.name == name for one in self.picked)
@@ -59,41 +85,49 @@ class Places:
     def picks(self, operands: Iterable[Operand], masks: bool = False) -> list[Line]:
         """The index of each gathered matrix, and whether it exists; with `masks`, for loads by pointers."""
         lines: list[Line] = []
-        for operand in operands:
-            for one in (one for one in self.picked if one.name == operand.name):
-                name, at = one.name, f"{one.name}_at"
-                place = Address(f"{one.index}_ptr", (V.batch * stride(one.index, "batch"),))
-                lines.append(Let(at, Access(place).value))
-                lines.append(Let(f"{name}_exists", (V[at] >= 0) & (V[at] < self.size_name(one.axis))))
-                if masks:
-                    side = ("row_mask", "col_mask")[operand.side]
-                    lines.append(Let(f"{name}_mask", tl.where(f"{name}_exists", side, False)))
+        for operand, one in ((operand, one) for operand in operands for one in self.picked if one.name == operand.name):
+            name, at = one.name, f"{one.name}_at"
+            place = Address(f"{one.index}_ptr", (V.batch * stride(one.index, "batch"),))
+            lines.append(Let(at, Access(place).value))
+            lines.append(Let(f"{name}_exists", (V[at] >= 0) & (V[at] < self.size_name(one.axis))))
+            if masks:
+                side = ("row_mask", "col_mask")[operand.side]
+                lines.append(Let(f"{name}_mask", tl.where(f"{name}_exists", side, False)))
         return lines
 
-    def base(self, operand: Operand) -> str:
-        return f"{operand.name}_{('rows', 'cols')[operand.side]}"
+    # Positions
 
-    def address(self, tensor: Tensor, side: int | None = None, uniform: Mapping[str, int] = NONE) -> Address:
-        """Of the elements of a block of a side, or else of a tile and the group in hand.
+    def folded(self, axes: tuple[str, ...]) -> tuple[Expr, tuple[str, ...]]:
+        """The positions at which a tensor with some `axes` of a role is read, and the axes that these fold."""
+        (role,) = self.contraction.roles(axes)
+        every = self.contraction.axes(role)
+        if role == "inner":
+            return inner_of(self.side), every if self.side is not None else self.contraction.groups
+        if role in self.starts:
+            return self.starts[role], every
+        if role == "cols" and self.side is None:
+            return V[self.columns(axes)], self.contraction.telling(role, axes)
+        return V[role], every
 
-        Of a tile's rows or columns, `uniform` has those along which the tensor has one element for all.
-        """
-        places = {"batch": V.batch, "rows": V.rows, "cols": V.cols, "inner": inner_of(side)}
-        if side is None:
-            places["cols"] = V[self.columns(tensor.axes)]
-        places |= {role: self.first(role) for role in uniform}
-        terms: list[Expr] = []
-        for role in sorted(self.contraction.roles(tensor.axes), key=list(places).index):
-            lacks = self.contraction.lacking(role, tensor.axes)
-            if role == "inner" and side is None:
-                lacks = tuple(axis for axis in lacks if axis in self.contraction.groups)
-            at = functools.reduce(operator.floordiv, map(self.size_name, reversed(lacks)), places[role])
-            terms.append(at * stride(tensor.name, role))
-        return Address(tensor.pointer, (*terms,))
+    def position(self, dim: Dim) -> Expr:
+        """The position along the first of the axes that a role folds."""
+        at, every = self.folded(dim.axes)
+        below = every[max(every.index(axis) for axis in dim.axes if axis in every) + 1 :]
+        return functools.reduce(operator.floordiv, map(self.size_name, reversed(below)), at)
 
-    def first(self, role: str) -> Expr:
-        """Where the rows or the columns of a tile begin."""
-        return V[f"first_{SUFFIX[role]}"].to("INDEX")
+    def index(self, axis: str) -> Expr:
+        at, (first, *_) = self.position(Dim((axis,), "", "", "", False)), self.folded((axis,))[1]
+        return at if axis == first else at % self.size_name(axis)
+
+    def address(self, tensor: Tensor) -> Address:
+        """Of a tensor, which has its first axes of each role, or is expanded to all that tell where it is."""
+        every = (*self.space.taken[:1], *self.space.dims, *self.space.taken[1:])
+        own = []
+        for dim in self.space.steps(tensor.axes, every):
+            telling = self.contraction.telling(dim.index, tensor.axes)
+            lacks = self.contraction.lacking(dim.index, tensor.axes)
+            own.append(replace(dim, axes=telling[: len(telling) - len(lacks)]))
+        return Address(tensor.pointer, tuple(self.position(dim) * tensor.stride(dim) for dim in own))
 
     def of_result(self, result: Result) -> Address:
         """The address of a contiguous result that has not all of batch, rows and columns."""
@@ -118,34 +152,14 @@ class Places:
         telling = self.contraction.telling("cols", axes)
         return {self.contraction.cols: "cols", self.contraction.col_groups: "inside"}.get(telling, "groups")
 
-    def mask(self, axes: tuple[str, ...], side: int | None = None) -> Expr | None:
-        roles = set(self.contraction.roles(axes))
-        if side is None and self.group:  # Tiles have full groups: no mask within one.
-            roles -= {"cols"} if self.columns(axes) == "inside" else set()
-        if {"rows", "cols"} <= roles:
-            return V.tile_mask
-        found = {
-            "rows": V.row_mask,
-            "cols": V.col_mask,
-            "inner": None if side is None else inner_of(side, "inner_mask"),
-        }
-        return joined(*(mask for role, mask in found.items() if role in roles))
-
-    def load(self, tensor: Input, side: int | None = None) -> list[Line]:
-        read = self.loaded(tensor, side)
-        if tensor.default is None or tensor.name in self.op.chosen:
-            plain = Let(tensor.name, read.value)
-            uniform = self.uniform(tensor) if side is None else NONE
-            if not uniform:
-                return [plain]
-            fits = functools.reduce(Expr.and_, ((expr(size) % BLOCK[role]).equals(0) for role, size in uniform.items()))
-            one = Let(tensor.name, self.loaded(tensor, side, uniform).value)
-            return [Branch(fits, (one,), (plain,), comment="One element for the entire tile.")]
-        typed = meets_tensors(self.op, tensor.name) or tensor.type.dtypes == ("bool",)
-        # It may be stored as a full tile.
-        shape = "tile_mask.shape" if side is None and self.mask(tensor.type.axes) == V.tile_mask else ()
-        number: Term = tensor.default if typed else tl.full(shape, tensor.default, self.compute.text)
-        return if_given(tensor, tensor.name, read, number)
+    def mask(self, axes: tuple[str, ...]) -> Expr | None:
+        mine = tuple(axis for axis in axes if self.contraction.roles((axis,))[0] not in self.starts)
+        if self.side is not None:
+            inner = inner_of(self.side, "inner_mask") if {*mine} & {*self.contraction.inner} else None
+            return joined(Tile.mask(self, mine), inner)
+        if self.group and self.columns(axes) == "inside":  # Tiles have full groups: no mask within one.
+            mine = tuple(axis for axis in mine if axis not in self.contraction.cols)
+        return Tile.mask(self, mine)
 
     @property
     def full_mask(self) -> Expr:
@@ -159,23 +173,30 @@ class Places:
         lasting = guaranteed_axes(self.op, node, sums).intersection(sides, node.axes)
         return {*self.contraction.roles(tuple(lasting))} == {*self.contraction.roles(sides)}
 
-    def loaded(self, tensor: Input, side: int | None, uniform: Mapping[str, int] = NONE) -> Access:
-        mine = Tensor(tensor.name, tensor.type.axes, tensor.default is not None)
-        varies = tuple(axis for axis in mine.axes if self.contraction.roles((axis,))[0] not in uniform)
-        mask = self.mask(varies, side)
-        to = widening(self.op, self.compute, tensor) + self.restoring(tensor)
-        return Access(self.address(mine, side, uniform), mask, nothing_of(tensor), to)
+    # Reading
+
+    def load_lines(self, tensor: Input, policy: str = "", first: Expr | None = None) -> list[Line]:
+        lines, uniform = Tile.load_lines(self, tensor, policy), self.uniform(tensor)
+        if not uniform or (tensor.default is not None and tensor.name not in self.op.chosen):
+            return lines
+        fits = functools.reduce(Expr.and_, ((expr(size) % BLOCK[role]).equals(0) for role, size in uniform.items()))
+        starts = {role: V[f"first_{SUFFIX[role]}"].to("INDEX") for role in uniform}
+        one = Tile.load_lines(replace(self, starts=starts), tensor)
+        return [Branch(fits, (*one,), (*lines,), comment="One element for the entire tile.")]
 
     def uniform(self, tensor: Input) -> dict[str, int]:
         """The roles along which adjacent positions share an element, and how many do: fixed lengths that tiles may
-        divide.
+        divide. None on a side.
         """
         sizes, found = dict(self.op.sizes), dict[str, int]()
-        for role in ("rows",) if self.group else ("rows", "cols"):
+        for role in () if self.side is not None else ("rows",) if self.group else ("rows", "cols"):
             lacks = self.contraction.lacking(role, tensor.type.axes)
             if lacks and role in self.contraction.roles(tensor.type.axes) and all(axis in sizes for axis in lacks):
                 found[role] = math.prod(sizes[axis] for axis in lacks)
         return found
+
+    def widen(self, tensor: Input) -> tuple[str, ...]:
+        return Tile.widen(self, tensor) + self.restoring(tensor)
 
     def restoring(self, tensor: Input) -> tuple[str, ...]:
         """The conversion of integers that may be passed as int32 to the dtype of the spec; () for other inputs."""
@@ -184,39 +205,23 @@ class Places:
         (dtype,) = tensor.type.dtypes
         return (f"tl.{'int1' if dtype == 'bool' else dtype}",)
 
-    def read_by_pointer(self, operand: Operand) -> list[Line]:
-        name, inner = operand.name, inner_of(operand.side)
-        alignment = ALIGN[("rows", "cols")[operand.side]]
-        at = Address(self.base(operand), (runtime.offsets(inner, stride(name, "inner"), alignment),))
-        mask = self.mask(operand.tensor.type.axes, operand.side)
-        if self.is_picked(name):
-            mask = V[f"{name}_mask"] & inner_of(operand.side, "inner_mask")
-        restoring = self.restoring(operand.tensor)
-        comment = "The wrapper widens it for a float64 matmul." if restoring else ""
-        return [Let(name, Access(at, mask, nothing_of(operand.tensor), restoring).value, comment=comment)]
+    # For the lowering
 
-    def index(self, axis: str, side: int | None) -> Expr:
-        """The position along an axis."""
-        role = self.contraction.roles((axis,))[0]
-        found, axes = V[role], self.contraction.axes(role)
-        if role == "cols" and side is None:
-            found, axes = V[self.columns((axis,))], self.contraction.telling(role, (axis,))
-        if role == "inner":
-            found = inner_of(side)
-            axes = axes if side is not None else self.contraction.groups
-        for below in reversed(axes[axes.index(axis) + 1 :]):
-            found //= self.size_name(below)
-        return found % self.size_name(axis) if axis != axes[0] else found
+    def load(self, node: Load, lowering: Lowering) -> Expr:
+        is_read = self.side is not None and node.name in self.matrices
+        return V[node.name].to(*(Tile.widen(self, self.op.input(node.name)) if is_read else ()))
 
     def size(self, axes: tuple[str, ...]) -> Expr:
-        for role in ("rows", "cols"):
-            if set(axes) == set(self.contraction.axes(role)):
-                return V[COUNTS[role]]
-        return product(*(expr(self.size_name(axis)) for axis in axes))
+        return V.n_rows if {*axes} == {*self.contraction.rows} else Tile.size(self, axes)
 
     def size_name(self, axis: str) -> str:
         fixed = dict(self.op.sizes).get(axis)
         return str(fixed) if fixed else "size_batch" if axis == BATCH else f"size_{axis.lower()}"
+
+
+def _side_of(operand: Operand) -> str:
+    """The name of the pointers to where the rows or columns of a matrix begin."""
+    return f"{operand.name}_{('rows', 'cols')[operand.side]}"
 
 
 def inner_of(side: int | None, name: str = "inner") -> Expr:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cached_property
 from itertools import chain
 
@@ -36,17 +37,15 @@ def gluon_functions(program: ContractionProgram, arguments: Arguments) -> tuple[
 class Vectors(Places):
     """Reads vectors: along the other axis threads would hold each number many times. All positions are inside."""
 
-    def mask(self, axes: tuple[str, ...], side: int | None = None) -> None:
+    def mask(self, axes: tuple[str, ...]) -> None:
         return None
 
-    def first(self, role: str) -> Expr:
-        return V.first_col
-
     def uniform(self, tensor: Input) -> dict[str, int]:
-        return {role: n for role, n in super().uniform(tensor).items() if role == "cols" and n % COLS == 0}
+        return {role: n for role, n in Places.uniform(self, tensor).items() if role == "cols" and n % COLS == 0}
 
-    def load(self, tensor: Input, side: int | None = None) -> list[Line]:
-        read = self.loaded(tensor, side, self.uniform(tensor)).value
+    def load_lines(self, tensor: Input, policy: str = "", first: Expr | None = None) -> list[Line]:
+        at = replace(self, starts=dict.fromkeys(self.uniform(tensor), V.first_col))
+        read = replace(at.raw(tensor), to=self.widen(tensor)).value
         return [Let(tensor.name, read[slice(None), None] if "rows" in self.roles(tensor.name) else read)]
 
     def is_of_cols(self, tensor: Input) -> bool:
@@ -58,10 +57,10 @@ class GluonBuilder(ContractionKernels):
     """Makes the lines of a scale, of the loads of inputs other than matrices, and of the epilogue."""
 
     places: Vectors
+    kind = Vectors
 
     def __init__(self, program: ContractionProgram) -> None:
         super().__init__(program)
-        self.places = Vectors(self.op, self.contraction, self.compute, program.picked)
         self.has_groups = bool(self.contraction.groups)
         self.beside = [one for one in self.op.inputs if one.name not in self.operands.names]
 
@@ -137,7 +136,7 @@ class GluonBuilder(ContractionKernels):
         """The lines that load the other inputs, and the math of the result."""
         values = [v for v in self.needed_after([self.op.results[0].output.name]) if v.name not in self.contraction.sums]
         names = {load.name for load in loads(value.node for value in values)}
-        reads = [line for one in self.beside if one.name in names for line in self.places.load(one)]
+        reads = [line for one in self.beside if one.name in names for line in self.places.load_lines(one)]
         lowering = self.lowering()
         return reads, [*nested(line for value in values for line in lowering.line(value))]
 

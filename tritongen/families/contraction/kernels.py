@@ -133,7 +133,7 @@ class ContractionKernels(Sums):
         names = {load.name for load in loads(value.node for value in values)}
         for tensor in self.op.inputs:
             if tensor.name in names:
-                lines += under(self.choices.reading(tensor.name, values), self.places.load(tensor))
+                lines += under(self.choices.reading(tensor.name, values), self.places.load_lines(tensor))
         for name in self.contraction.sums:
             lines += self.as_stored(name)
         for value in values:
@@ -194,7 +194,7 @@ class ContractionKernels(Sums):
         return self.places.picks(self.operands.matrices, True) + [
             line
             for operand in self.operands.matrices
-            for line in under(self.choices.reading(operand.name, self.inside), [self.places.base_line(operand)])
+            for line in under(self.choices.reading(operand.name, self.inside), [self.places.base_of(operand)])
         ]
 
     @cached_property

@@ -10,7 +10,7 @@ from ...lang.ir import Cast, Load, Node, Op, Path, Reduce, Ref
 from ...lowering.accumulate import Accumulator, Span, full_reduction, masked, padding_value
 from ...lowering.choices import Choices
 from ...lowering.lower import Compute, Lowering, compute_of
-from ...lowering.tile import needed, widening
+from ...lowering.tile import needed
 from ...nest.ir import Accumulate, Let, Line, nested, under
 from ...nest.values import Expr, Term, V, joined, runtime, tl
 from ...passes.contractions import Product
@@ -18,7 +18,7 @@ from ...passes.structure import references
 from ...passes.triangles import triangle_condition
 from ...spec.types import FLOAT8S
 from ..tensor_cores import input_precision
-from .addressing import Places, inner_of
+from .addressing import Places, inner_of, space_of
 from .copies import alternate
 from .operands import Operand, operands_of, tensors_of
 from .program import ContractionProgram, is_one_matmul
@@ -43,6 +43,8 @@ class Lines:
 class Sums:
     """Writes the lines of a contraction's sums, from which its kernels are assembled."""
 
+    kind: type[Places] = Places
+
     def __init__(self, program: ContractionProgram) -> None:
         contraction = program.contraction
         self.op, self.contraction = program.seen, contraction
@@ -56,24 +58,25 @@ class Sums:
         if not is_float and self.compute.text != "tl.float32":
             self.compute = Compute("tl.int32")
         self.alternates = alternate(self.op, contraction, self.operands)
-        self.places = Places(self.op, contraction, self.compute, program.picked, self.operands.widened_integers)
+        self.places = self.kind(
+            self.op,
+            space_of(contraction),
+            self.compute,
+            contraction=contraction,
+            matrices=self.operands.names,
+            picked=program.picked,
+            restored=self.operands.widened_integers,
+        )
         self.triangle = triangle_condition(self.op, contraction)
 
     # Expressions
 
     def lowering(self, side: int | None = None) -> Lowering:
         """The lowering for the math of one `side`; without one, for the epilogue and the scales of groups."""
-
-        def load(node: Load, lowering: Lowering) -> Expr:
-            is_read = side is not None and node.name in self.operands.names
-            to = widening(self.op, self.compute, self.op.input(node.name)) if is_read else ()
-            return V[node.name].to(*to)
-
-        def index(axis: str) -> Expr:
-            return self.places.index(axis, side)
-
+        at = self.places.on(side)
+        own = at.index, at.size, at.load
         reduce, dtype_of = self.row_reduction, self.operands.spelled_dtype
-        return Lowering(self.op, self.compute, index, self.places.size, load, self.choices, reduce, dtype_of)
+        return Lowering(self.op, self.compute, *own, self.choices, reduce, dtype_of)
 
     def path_of(self, node: Node, n: int) -> Path:
         """The path on which a matmul reads a side, which several matmuls may share."""
@@ -132,7 +135,7 @@ class Sums:
             lines.loop += under(self.choices.of(product.name), [line])
 
     def loaded(self, name: str, side: int | None = None) -> list[Line]:
-        return under(self.choices.reading(name, self.inside), self.places.load(self.op.input(name), side))
+        return under(self.choices.reading(name, self.inside), self.places.on(side).load_lines(self.op.input(name)))
 
     def lines_before(self, node: Node, lowering: Lowering, side: int | None, done: dict[str, int | None]) -> list[Line]:
         """The lines that a node depends on, laid out for its side: values along the inner axes differ between sides.
@@ -200,7 +203,7 @@ class Sums:
             lowering.begin(name, self.path_of(node, n))
             value = lowering.expression(node)
             if self.may_lack_dim(node, n):
-                value = tl.where(self.places.mask(node.axes, n), value, 0.0)
+                value = tl.where(self.places.on(n).mask(node.axes), value, 0.0)
             elif _padding_value(self.op, node, self.contraction.inner) != "0":
                 value = tl.where(inner_of(n, "inner_mask"), value, 0.0)
             lowering.put(Let(name, value.to(*to)))
