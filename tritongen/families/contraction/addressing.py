@@ -57,16 +57,13 @@ class Places(Tile):
 
     def base_of(self, operand: Operand) -> Line:
         """The line that makes these pointers."""
-        roles = [role for role in ("batch", "rows", "cols") if role in self.roles(operand.name)]
-        steps = [
-            V[role] * stride(operand.name, role)
-            if role == "batch"
-            else runtime.offsets(role, stride(operand.name, role), ALIGN["inner"])
-            for role in roles
-        ]
-        if self.is_picked(operand.name):
-            steps[0] = V[f"{operand.name}_at"].to("INDEX") * stride(operand.name, "batch")
-        return Let(_side_of(operand), Address(f"{operand.name}_ptr", (*steps,)).value)
+        name, roles = operand.name, self.roles(operand.name)
+        sides = (role for role in ("rows", "cols") if role in roles)
+        steps = [runtime.offsets(role, stride(name, role), ALIGN["inner"]) for role in sides]
+        if "batch" in roles:
+            matrix = V[f"{name}_at"].to("INDEX") if self.is_picked(name) else V.batch
+            steps.insert(0, matrix * stride(name, "batch"))
+        return Let(_side_of(operand), Address(f"{name}_ptr", (*steps,)).value)
 
     def read_by_pointer(self, operand: Operand) -> list[Line]:
         name, inner = operand.name, inner_of(operand.side)
@@ -109,36 +106,39 @@ class Places(Tile):
             return V[self.columns(axes)], self.contraction.telling(role, axes)
         return V[role], every
 
-    def position(self, dim: Dim) -> Expr:
+    def along(self, axes: tuple[str, ...]) -> Expr:
         """The position along the first of the axes that a role folds."""
-        at, every = self.folded(dim.axes)
-        below = every[max(every.index(axis) for axis in dim.axes if axis in every) + 1 :]
+        at, every = self.folded(axes)
+        below = every[max(every.index(axis) for axis in axes if axis in every) + 1 :]
         return functools.reduce(operator.floordiv, map(self.size_name, reversed(below)), at)
 
     def index(self, axis: str) -> Expr:
-        at, (first, *_) = self.position(Dim((axis,), "", "", "", False)), self.folded((axis,))[1]
+        first, at = self.folded((axis,))[1][0], self.along((axis,))
         return at if axis == first else at % self.size_name(axis)
 
-    def address(self, tensor: Tensor) -> Address:
-        """Of a tensor, which has its first axes of each role, or is expanded to all that tell where it is."""
+    def dims(self, axes: tuple[str, ...]) -> dict[Dim, tuple[str, ...]]:
+        """The dims along which a tensor moves, and the first axes of each, which it has: all that tell where it is, if
+        it is expanded to these.
+        """
         every = (*self.space.taken[:1], *self.space.dims, *self.space.taken[1:])
-        own = []
-        for dim in self.space.steps(tensor.axes, every):
-            telling = self.contraction.telling(dim.index, tensor.axes)
-            lacks = self.contraction.lacking(dim.index, tensor.axes)
-            own.append(replace(dim, axes=telling[: len(telling) - len(lacks)]))
-        return Address(tensor.pointer, tuple(self.position(dim) * tensor.stride(dim) for dim in own))
+        found = {}
+        for dim in self.space.steps(axes, every):
+            telling = self.contraction.telling(dim.index, axes)
+            found[dim] = telling[: len(telling) - len(self.contraction.lacking(dim.index, axes))]
+        return found
+
+    def strides(self, tensor: Input) -> tuple[str, ...]:
+        return self.tensor(tensor).strides((*self.dims(tensor.type.axes),))
+
+    def address(self, tensor: Tensor) -> Address:
+        steps = (self.along(own) * tensor.stride(dim) for dim, own in self.dims(tensor.axes).items())
+        return Address(tensor.pointer, (*steps,))
 
     def of_result(self, result: Result) -> Address:
         """The address of a contiguous result that has not all of batch, rows and columns."""
-        roles = self.contraction.roles(result.axes)
-        counts = {"rows": V.n_rows, "cols": V.n_cols // self.group if self.group else V.n_cols}
-        places = {"batch": V.batch, "rows": V.rows, "cols": V[self.columns(result.axes)]}
-        at = (
-            product(place, *(counts[other] for other in ("rows", "cols")[n:] if other in roles))
-            for n, (role, place) in enumerate(places.items())
-            if role in roles
-        )
+        dims = self.dims(result.axes)
+        counts = [V.n_cols // self.group if self.group and dim.index == "cols" else V[dim.size] for dim in dims]
+        at = (product(self.along(own), *counts[n:]) for n, own in enumerate(dims.values(), 1))
         return Address(f"{result.output.name}_ptr", (*at,))
 
     @property

@@ -27,9 +27,7 @@ def call_of_forward(forward: Program | None, sides: Sequence[Expr], ndim: int) -
     if not (alone and in_order and ndim == len(plain) - 1):
         return ()
     passed = dict[str, Expr]()
-    for operand, side in zip(
-        sorted(operands_of(forward.seen, contraction).matrices, key=lambda one: one.side), sides, strict=True
-    ):
+    for operand, side in zip(operands_of(forward.seen, contraction).by_side, sides, strict=True):
         played = contraction.roles(operand.tensor.type.axes)
         if len(played) > 2 and played[0] != "batch":
             return ()

@@ -15,7 +15,6 @@ from ...passes.factors import dtypes_of
 from ...spec.types import Input
 from ..gluon import SHARED, calls_only, casts, filled
 from .addressing import Places
-from .arguments import Arguments
 from .kernels import ContractionKernels
 from .program import ContractionProgram
 from .sums import Lines
@@ -24,14 +23,14 @@ TERMS, COLS = 128, 128  # of a product, and its columns
 HALF = {"float16", "bfloat16"}
 
 
-def gluon_functions(program: ContractionProgram, arguments: Arguments) -> tuple[Kernel, ...]:
+def gluon_functions(program: ContractionProgram, plan: ContractionKernels) -> tuple[Kernel, ...]:
     """The kernel of a product of two matrices of float8, in groups of 128 terms with scales of their own or without
     groups, and of math that has numbers of rows and of columns besides, after what it calls; none for other math.
 
-    It takes the `arguments` of plain kernels.
+    It takes the arguments of the kernels of a `plan`.
     """
     builder = GluonBuilder(program)
-    return builder.functions(arguments) if builder.takes(arguments) else ()
+    return builder.functions(plan) if builder.takes(plan) else ()
 
 
 class Vectors(Places):
@@ -62,10 +61,10 @@ class GluonBuilder(ContractionKernels):
     def __init__(self, program: ContractionProgram) -> None:
         super().__init__(program)
         self.has_groups = bool(self.contraction.groups)
-        self.beside = [one for one in self.op.inputs if one.name not in self.operands.names]
+        self.vectors = [one for one in self.op.inputs if one.name not in self.operands.names]
 
-    def takes(self, arguments: Arguments) -> bool:
-        return self.is_product() and self.is_tile() and self.reads_vectors() and self.calls_known(arguments)
+    def takes(self, plan: ContractionKernels) -> bool:
+        return self.is_product() and self.is_tile() and self.reads_vectors() and self.calls_known(plan)
 
     def is_product(self) -> bool:
         """Whether there is one matmul of two float8 matrices, with groups of 128 terms if any."""
@@ -94,7 +93,7 @@ class GluonBuilder(ContractionKernels):
 
     def reads_vectors(self) -> bool:
         """Whether inputs other than matrices are along rows or columns but not both, and params are floats."""
-        every = [{*self.places.roles(one.name)} for one in self.beside]
+        every = [{*self.places.roles(one.name)} for one in self.vectors]
         return (
             all(one.default is None for one in self.op.inputs)
             and all(len(roles - {"inner"}) < 2 for roles in every)
@@ -102,12 +101,12 @@ class GluonBuilder(ContractionKernels):
             and self.compute.text == "tl.float32"
         )
 
-    def calls_known(self, arguments: Arguments) -> bool:
+    def calls_known(self, plan: ContractionKernels) -> bool:
         """Whether Gluon has the functions that lines call, and the lines use positions only in loads."""
         scale, _ = self.scaling
         reads, math = self.ending
         behind = names_of(math)
-        has_constants = any(":" in one for one in arguments.spelled(*arguments.beside))  # dtypes or choices
+        has_constants = any(":" in one for one in plan.spelled(*plan.beside))  # dtypes or choices
         return (
             not has_constants
             and calls_only([*scale, *reads, *math], SHARED | {"load"})
@@ -119,7 +118,7 @@ class GluonBuilder(ContractionKernels):
 
     def read_in(self, lines: list[Line]) -> list[Input]:
         names = {line.assigned for line in lines}
-        return [one for one in self.beside if one.name in names]
+        return [one for one in self.vectors if one.name in names]
 
     @cached_property
     def scaling(self) -> tuple[list[Line], Expr]:
@@ -136,19 +135,19 @@ class GluonBuilder(ContractionKernels):
         """The lines that load the other inputs, and the math of the result."""
         values = [v for v in self.needed_after([self.op.results[0].output.name]) if v.name not in self.contraction.sums]
         names = {load.name for load in loads(value.node for value in values)}
-        reads = [line for one in self.beside if one.name in names for line in self.places.load_lines(one)]
+        reads = [line for one in self.vectors if one.name in names for line in self.places.load_lines(one)]
         lowering = self.lowering()
         return reads, [*nested(line for value in values for line in lowering.line(value))]
 
-    def functions(self, arguments: Arguments) -> tuple[Kernel, ...]:
-        beside = tuple(arguments.spelled(*arguments.beside))
+    def functions(self, plan: ContractionKernels) -> tuple[Kernel, ...]:
+        beside = tuple(plan.spelled(*plan.beside))
         scale, factor = self.scaling
         reads, math = self.ending
-        (y,) = arguments.full
+        (y,) = plan.full
         fills = {
             "Y": y,
-            "MATRICES": tuple(one.name for one in arguments.matrices),
-            "N_TERMS": arguments.lengths[-1],
+            "MATRICES": tuple(one.name for one in plan.operands.by_side),
+            "N_TERMS": plan.lengths[-1],
             "SUM": self.contraction.sums[0],
             "PASSED": beside,
             "TENSORS": beside,

@@ -53,7 +53,7 @@ class Products(Common):
         super().__init__(program, False, Space((), ()), plan.compute, kernels, around)
         # Torch has to trace the launches of a triton_op.
         has_gluon = plan.descriptors is not None and around.register != "triton_op"
-        self.gluon = gluon_functions(program, plan.arguments) if has_gluon else ()
+        self.gluon = gluon_functions(program, plan) if has_gluon else ()
 
     def module(self) -> Module:
         if self.by_gemm:
@@ -143,12 +143,12 @@ class Products(Common):
             lengths=("n_rows", "n_cols", "n_inner"),
             left=self.matrices(0),
             right=self.matrices(1),
-            results=tuple(plan.arguments.full),
+            results=plan.full,
             n_batch="n_batch" if self.contraction.batch else "",
             group_size=self.operands.group_size,
             dtype="dot" if plan.given_dtype else "",
             accumulator=plan.accumulator,
-            **{use: tuple(one.value for one in passed) or None for use, passed in plan.arguments.beside.items()},
+            **{use: tuple(one.value for one in passed) or None for use, passed in plan.beside.items()},
         )
         n_sums, rows = len(self.contraction.sums), self.reduced_rows()
         every = call(
@@ -168,14 +168,14 @@ class Products(Common):
 
     def n_strides(self) -> Term:
         """The number of strides of each matrix, if a matrix may be None, since then it cannot be inferred."""
-        matrices = self.plan.arguments.matrices
+        matrices = self.operands.by_side
         if all(operand.tensor.default is None for operand in matrices):
             return ""
-        return tuple(len(self.plan.arguments.roles(operand)) for operand in matrices)
+        return tuple(len(self.plan.places.strides(operand.tensor)) for operand in matrices)
 
     def n_beside(self) -> Term:
         """The numbers of tensors other than matrices that the loop reads in blocks, along rows and along columns."""
-        beside = self.plan.arguments.beside
+        beside = self.plan.beside
         read = {argument.value.text for use in ("loop", "both") for argument in beside[use]}
         axes = [set(tensor.type.axes) for tensor in self.op.inputs if tensor.name in read]
         blocks = [] if self.operands.group_size else [one for one in axes if one & {*self.contraction.inner}]
@@ -204,7 +204,7 @@ class Products(Common):
         return [Return(every)] if returned.is_name else [Let(name, every), Return(returned)]
 
     def sides_of_call(self) -> list[Expr]:
-        return [*map(self.inner_last, sorted(self.operands.matrices, key=lambda operand: operand.side))]
+        return [*map(self.inner_last, self.operands.by_side)]
 
     @property
     def by_forward(self) -> tuple[Term, ...]:
@@ -340,7 +340,7 @@ class Products(Common):
 
     def passed_params(self) -> list[str]:
         """The params, and the scalars that the host computes from them for kernels."""
-        beside, params = self.plan.arguments.beside, [param.name for param in self.op.params]
+        beside, params = self.plan.beside, [param.name for param in self.op.params]
         passed = {argument.value.text for group in beside.values() for argument in group}
         return [*params, *(name for name in passed_scalars(self.op) if name in passed and name not in params)]
 

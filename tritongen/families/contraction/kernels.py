@@ -8,7 +8,7 @@ in one order.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 
@@ -41,15 +41,16 @@ from ...nest.ir import (
 from ...nest.values import Expr, Term, V, either, expr, runtime, tensors, tl
 from ...passes.structure import of_strips, references
 from .addressing import ALIGN, stride
-from .arguments import Arguments, beside
 from .copies import ALTERNATED, HALVES, alternation, copied
 from .operands import Operand, is_described
 from .sums import Lines, Sums
 
 BLOCKS = ("BLOCK_M", "BLOCK_N", "BLOCK_K", "GROUP", "INDEX")
+# Stream-K: the first split tile; the number of tiles with long splits, and of splits each; the same for short splits.
+SPLIT = ("first_tile", "n_long", "long_splits", "n_short", "short_splits")
 REDUCED = ("BLOCK_M", "BLOCK_N", "GROUP", "REDUCE_M", "INDEX")
 _PROGRAM = tl.program_id(0)
-_SPLITS = V.n_long, V.long_splits, V.n_short, V.short_splits
+_SPLITS = tuple(map(V.__getitem__, SPLIT[1:]))
 SLICERS = {2: "halves", 4: "quarters"}
 _SLICING = {2: "Half by half", 4: "Quarter by quarter"}
 
@@ -203,7 +204,7 @@ class ContractionKernels(Sums):
         self.block(lines, self.places.read_by_pointer, may_swap=True)
         lines.end += self.after()
         doc = "One BLOCK_M x BLOCK_N tile per program, any strides; for split-K, a partial sum over `steps` blocks."
-        return self.kernel("kernel", doc, self.arguments.strided(), self.strided(lines.nested()))
+        return self.kernel("kernel", doc, self.strided(lines.nested()))
 
     def of_sums(self, line: Callable[[str], Line]) -> list[Line]:
         """A line for each sum, where that is needed."""
@@ -220,7 +221,7 @@ class ContractionKernels(Sums):
         lines.loop += self.read_partials()
         lines.end += self.after()
         doc = "Adds up the partial sums of split-K or stream-K, in a fixed order, and computes the epilogue."
-        return self.kernel("reduce_kernel", doc, self.arguments.reduction(), self.reduction(lines.nested()), REDUCED)
+        return self.kernel("reduce_kernel", doc, self.reduction(lines.nested()), REDUCED)
 
     @cached_property
     def shares(self) -> Kernel | None:
@@ -229,7 +230,7 @@ class ContractionKernels(Sums):
             return None
         doc = "Stream-K: partial sums of the tiles of the tail wave, which are too few to occupy all SMs."
         body = self.stream_k(self.described(True).nested())
-        return self.kernel("stream_k_kernel", doc, self.arguments.stream_k(), body)
+        return self.kernel("stream_k_kernel", doc, body)
 
     def described(self, knows: bool) -> Lines:
         """The sums of a tile whose blocks are copied by TMA; the loop may know of matrices that do not exist."""
@@ -247,7 +248,7 @@ class ContractionKernels(Sums):
             lines.loop.append(self.summing(joined.sum, left.name, joined.name))
         elif self.halved:
             (name,) = self.contraction.sums
-            left, right = sorted(self.operands.matrices, key=lambda operand: operand.side)
+            left, right = self.operands.by_side
             lines.setup += self.start(V.BLOCK_N // 2, [f"{name}{half}" for half in HALVES])
             first, second = (self.summing(f"{name}{half}", left.name, f"{right.name}{half}") for half in HALVES)
             lines.loop += [*read(left), *(line for half in HALVES for line in read(right, half))]
@@ -275,18 +276,63 @@ class ContractionKernels(Sums):
         lines.end += [*self.missing(), *self.after(True, self.full_rows)]
         doc = "Persistent; loads and stores tiles by TMA."
         blocks = ("WARP_SPECIALIZE", *BLOCKS) if self.specialises else BLOCKS
-        return self.kernel("tma_kernel", doc, self.arguments.tma(), self.tma(lines.nested()), blocks)
+        return self.kernel("tma_kernel", doc, self.tma(lines.nested()), blocks)
+
+    # Arguments, in the order in which the runtime's `contraction` passes them
 
     @cached_property
-    def arguments(self) -> Arguments:
+    def beside(self) -> Mapping[str, tuple[Argument, ...]]:
+        """The arguments in addition to matrices and results with all rows and columns, by the lines that read them: of
+        the loop, of both, or of the epilogue.
+        """
         lines = Lines(setup=[*self.places.picks(self.operands.matrices), *self.limit()])
         self.block(lines, self.places.read_by_pointer)
         casts = param_casts(self.op, self.compute)
-        loop, end = [*self.start_of_group, *lines.setup, *lines.loop], [*self.read_partials(), *self.after()]
-        loop, end = ([*needed_by(part, casts), *part] for part in (nested(loop), nested(end)))
-        full = tuple(result.output.name for result in self.op.results if self.is_full(result))
-        found = beside(self.candidates(), loop, end)
-        return Arguments(self.contraction, self.operands, self.alternates, full, found)
+        parts = [*self.start_of_group, *lines.setup, *lines.loop], [*self.read_partials(), *self.after()]
+        before, after = (names_of([*needed_by(part, casts), *part]) for part in map(nested, parts))
+        groups = {"loop": before - after, "both": before & after, "epilogue": after - before}
+        candidates = self.candidates()
+        return {use: tuple(one for one in candidates if one.name in names) for use, names in groups.items()}
+
+    def spelled(self, *uses: str) -> list[str]:
+        return [argument.spelling for use in uses for argument in self.beside[use]]
+
+    @property
+    def full(self) -> tuple[str, ...]:
+        """The results that have all rows and columns."""
+        return tuple(result.output.name for result in self.op.results if self.is_full(result))
+
+    @property
+    def lengths(self) -> list[str]:
+        return ["n_rows", "n_cols", "n_groups" if self.contraction.groups else "n_inner"]
+
+    @property
+    def flags(self) -> list[str]:
+        """The constexpr flags of the layouts of descriptors."""
+        flags = [operand.flag for operand in self.operands.by_side]
+        if joined := self.operands.joined:
+            flags = [*(operand.flag for operand in self.operands.by_side if operand.side == 0), joined.flag]
+        return [f"{flag}: tl.constexpr" for flag in (ALTERNATED.values() if self.alternates else flags)]
+
+    def arguments(self, suffix: str) -> list[str]:
+        """The arguments of a kernel as its signature spells them, but for the constants that all kernels have."""
+        matrices, joined = self.operands.by_side, self.operands.joined
+        results = [f"{name}_ptr" for name in self.full]
+        partials = [f"{name}_partial_ptr" for name in self.contraction.sums]
+        described = [f"{one.name}_desc" for one in matrices if not (joined and one.side)]
+        described += [f"{joined.name}_desc"] if joined else []
+        match suffix:
+            case "kernel":
+                steps = [step for one in matrices for step in self.places.strides(one.tensor)]
+                pointers = [*(f"{one.name}_ptr" for one in matrices), *results, *partials]
+                return [*pointers, *self.lengths, "steps", *steps, *self.spelled("loop", "both", "epilogue")]
+            case "tma_kernel":
+                written = [f"{name}_{kind}" for name in self.full for kind in ("desc", "ptr")]
+                beside = self.spelled("loop", "both", "epilogue")
+                return [*described, *written, *self.lengths, "n_tiles", *beside, *self.flags]
+            case "stream_k_kernel":
+                return [*described, *partials, *self.lengths, *SPLIT, *self.spelled("loop", "both"), *self.flags]
+        return [*results, *partials, *self.lengths[:2], *SPLIT, *self.spelled("both", "epilogue")]
 
     def candidates(self) -> list[Argument]:
         """The arguments that lines may use in addition to matrices and results with all rows and columns."""
@@ -309,8 +355,8 @@ class ContractionKernels(Sums):
         constexprs |= {one.dtype: tensors.triton_dtype(V[one.name].dtype) for one in self.operands.matrices}
         return found + [Argument(f"{name}: tl.constexpr", value) for name, value in constexprs.items()]
 
-    def kernel(self, suffix: str, doc: str, spelled: list[str], body: Nest, blocks: tuple[str, ...] = BLOCKS) -> Kernel:
-        arguments = tuple(map(Argument, spelled))
+    def kernel(self, suffix: str, doc: str, body: Nest, blocks: tuple[str, ...] = BLOCKS) -> Kernel:
+        arguments = tuple(map(Argument, self.arguments(suffix)))
         names = {argument.name for argument in arguments}
         first = param_casts(self.op, self.compute)
         if self.contraction.groups:

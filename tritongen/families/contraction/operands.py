@@ -82,6 +82,10 @@ class Operands:
         return self.dtypes <= {"int8", *FLOAT8S}
 
     @property
+    def by_side(self) -> list[Operand]:
+        return sorted(self.matrices, key=lambda operand: operand.side)
+
+    @property
     def names(self) -> frozenset[str]:
         return frozenset(operand.name for operand in self.matrices)
 

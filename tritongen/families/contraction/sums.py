@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from ...lang.ir import Cast, Load, Node, Op, Path, Reduce, Ref
@@ -31,9 +31,6 @@ class Lines:
     setup: list[Line] = field(default_factory=list)
     loop: list[Line] = field(default_factory=list)
     end: list[Line] = field(default_factory=list)
-
-    def __iter__(self) -> Iterator[Line]:
-        return iter((*self.setup, *self.loop, *self.end))
 
     def nested(self) -> Lines:
         """The same lines nested in the branches of their conditions."""
