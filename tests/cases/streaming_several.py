@@ -302,11 +302,11 @@ CASES = {
         CROSS,
         "s = sum(q * k, D) * 0.25\nt = sum(q * j, D) * 0.25\nx = logsumexp(s, N)\ny = logsumexp(t, L)\n"
         "z = logaddexp(x, y)\n"
-        "o = exp(x - z) * sum(exp(s - x) * v, N) + exp(y - z) * sum(exp(t - y) * w, L)",
+        "o = exp(x - z) * sum(softmax(s, N) * v, N) + exp(y - z) * sum(softmax(t, L) * w, L)",
         lambda q, k, v, j, w: (_merged(q, k, v, j, w), torch.logsumexp(scores(q, k), -1)),
         by="q k v j w",
         outputs="o:q[B, H, M, E]; x:q",
-        steps=6,
+        steps=5,
         passes=4,
     ),
     "chain_with_a_norm_and_projections": Case(

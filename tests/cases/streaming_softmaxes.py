@@ -21,16 +21,17 @@ def _lse(q: torch.Tensor, k: torch.Tensor) -> torch.Tensor:
 
 
 CASES = {
-    "loss_of_an_lse_by_which_scores_are_below": Case(
+    "loss_of_an_lse": Case(
         QKV,
-        f"{CAUSAL}\nlse = logsumexp(s, N)\no = sum(exp(s - lse) * v, N)\nz = mean(lse * lse, H, M)",
+        f"{CAUSAL}\nlse = logsumexp(s, N)\no = sum(softmax(s, N) * v, N)\nz = mean(lse * lse, H, M)",
         lambda q, k, v: (causal(q, k, v), _lse(q, k).square().mean((1, 2))),
         outputs="o:q; z:auto[B]",
         steps=3,
     ),
     "loss_of_an_lse_with_a_sink": Case(
         f"{QKV}; sink:T[H]",
-        f"{CAUSAL}\nlse = logaddexp(logsumexp(s, N), sink)\no = sum(exp(s - lse) * v, N)\nz = sum(lse * lse, B, H, M)",
+        f"{CAUSAL}\nm = maximum(max(s, N), sink)\ne = exp(s - m)\n"
+        "r = sum(e, N) + exp(sink - m)\nlse = m + log(r)\no = sum(e * v, N) / r\nz = sum(lse * lse, B, H, M)",
         lambda q, k, v, sink: (
             with_sink(q, k, v, sink), torch.logaddexp(_lse(q, k), sink[:, None]).square().sum()
         ),

@@ -23,7 +23,6 @@ from tritongen.lang.names import shown
 from tritongen.lang.typecheck import typecheck
 from tritongen.lang.unparse import spelled
 from tritongen.passes.contractions import contraction_of
-from tritongen.passes.divided_powers import with_divided_powers
 from tritongen.passes.exponentials import exp_pairs
 from tritongen.passes.lost_rows import with_lost_rows
 from tritongen.passes.merged_axes import axes_together
@@ -98,7 +97,6 @@ PASSES: dict[str, tuple[Callable[[Spec], Op], Callable[[Op], object]]] = {
     "axes_together": (named, lambda op: axes_together(op, op.axes)),
     "compared": (lambda spec: name_reductions(lines(spec)), lambda op: rounded(op, extrema(op))),
     "contraction": (named, contraction_of),
-    "divided_powers": (named, with_divided_powers),
     "exponentials": (named, lambda op: {name: value.name for name, value in exp_pairs(op).items()}),
     "factors_named": (named, naming.factors_named),
     "gradients": (named, derived),

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import reduce
 
 from ..lang.ir import BOOL, Call, Constant, Dtype, Load, Node, Op, Reduce, Ref, Take
+from ..passes.contractions import applied
 from ..passes.empty_sums import unless_empty_of
 from ..passes.masks.tiles import both
 from ..spec.types import FLOAT8S, are_alike
@@ -41,6 +42,9 @@ def write_instead(op: Op, streamed: str) -> str:
         return f". Test logsumexp(s, {streamed}) == -inf, not whether probabilities are NaN"
     if any("exp" in side.functions for call in calls if call.function == "where" for side in call.args[1:]):
         return ". Choose scores, where(kept, s, -inf), and not their exponentials"
+    if any(isinstance(node, Call) and node.function == "logaddexp" for node in op.nodes):
+        sums = f"sum(e, {streamed}) + exp(x - m), where e = exp(s - m) and m = maximum(max(s, {streamed}), x)"
+        return f". Divide by {sums}, and not exp(s - logaddexp(lse, x))"
     if any(map(_multiplies_taken_rows, nodes)):
         return ". Take from products, take(sum(q * w, D), r, R), and not sum(q * take(w, r, R), D)"
     return ""
@@ -159,6 +163,12 @@ def is_exponent(node: Node, score: str, largest: str) -> bool:
         case Call(function="exp", args=(Call(function="sub", args=(Ref(name=x), Ref(name=y))),)):
             return (x, y) == (score, largest)
     return False
+
+
+def power_below(score: Node, less: Node) -> Call:
+    """exp(score - less)."""
+    below = applied("sub", score, less)
+    return Call("exp", (below,), below.axes, below.dtype)
 
 
 def where_not_empty(node: Node) -> Node:

@@ -80,6 +80,18 @@ def takes_finite(op: Op, total: Value) -> bool:
     return summed is not None and not isinstance(resolve(op, summed[1]), Reduce)
 
 
+def total_of_lse(op: Op, x: Node, subtracted: Node) -> Ref | None:
+    """The sum of exponentials of `x` below their maximum, if that and the logarithm of the sum are subtracted."""
+    match resolve(op, subtracted):
+        case Call(function="add", args=(left, right)):
+            for log, shift in ((left, right), (right, left)):
+                match resolve(op, log):
+                    case Call(function="log", args=(Ref(name=name) as total,)):
+                        if powers_summed(op, op.value(name)) == (x, shift) and maximum_of(op, x, shift):
+                            return total
+    return None
+
+
 def resolve(op: Op, node: Node) -> Node:
     while isinstance(node, Ref):
         node = op.value(node.name).node

@@ -8,8 +8,7 @@ as the math of exp(s - max(s)) says.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from ..lang.ir import BOOL, Call, Cast, Constant, Node, Op, Reduce, Ref, Value, children
 from ..lang.names import fresh
@@ -27,7 +26,7 @@ def with_lost_rows(op: Op) -> Op:
     named = found = name_reductions(op)
     for value in named.values:
         if isinstance(value.node, Reduce) and value.node.kind == "max" and _is_masked(found, value.node):
-            found = _Lost.of(found, found.value(value.name)).written()
+            found = _without_keys(found, value)
     return op if found is named else found
 
 
@@ -38,116 +37,68 @@ def _is_masked(op: Op, largest: Reduce) -> bool:
     return any(is_product(op, op.value(name).node) for name in reached(op.refs, references(largest), ()))
 
 
-class _Seen(Exception):
-    """An exponential is used other than as a factor of a sum."""
+class _Powers:
+    """The power of exponentials below a maximum that is a factor of each value; None if they are in it otherwise.
 
+    Their sums may be known to be NaN in fully masked rows: their power is 0 then.
+    """
 
-@dataclass(frozen=True, slots=True)
-class _Lost:
-    """The `sums` that are NaN in lost rows, and the `lines` of exponentials that they sum."""
-
-    op: Op
-    largest: Value
-    sums: set[str]
-    lines: set[str]
-
-    @classmethod
-    def of(cls, op: Op, largest: Value) -> _Lost:
-        assert isinstance(largest.node, Reduce)
-        found = cls(op, largest, set(), set())
+    def __init__(self, op: Op, largest: Value, sums_are_known: bool) -> None:
+        self.op, self.largest, self.sums_are_known = op, largest, sums_are_known
+        self.known: dict[str, int | None] = {}
         for value in op.values:
-            node, over = value.node, largest.node.over
-            if isinstance(node, Reduce) and node.kind in ("sum", "mean") and node.over == over:
-                found.sums.update([value.name] if found.is_lost(node.arg) else [])
-            elif found.is_lost(node):
-                found.lines.add(value.name)
-        return found
+            self.known[value.name] = self.of(value.node)
+        self.of_results = {self.of(result.node) for result in op.results}
 
-    def is_lost(self, node: Node) -> bool:
-        """Whether a node has an exponential as a factor and is not divided by a sum of exponentials."""
-        leaves = list(_product(node))
-        above = any(self.is_power(leaf) for leaf, is_divisor in leaves if not is_divisor)
-        return above and not any(self.is_sum(leaf) for leaf, is_divisor in leaves if is_divisor)
+    def of(self, node: Node) -> int | None:
+        match node:
+            case Ref(name=name):
+                return self.known[name]
+            case Call(function="exp") if self.is_power(node):
+                return 1
+            case Reduce(kind="sum" | "mean", arg=arg):
+                power = self.of(arg)
+                return 0 if power and self.sums_are_known else power
+            case Cast(arg=arg):
+                return self.of(arg)
+            case Call(function="mul" | "div" as function, args=(one, other)):
+                left, right = self.of(one), self.of(other)
+                return None if left is None or right is None else left + right * (1 if function == "mul" else -1)
+            case Call(function="where", args=(test, *args)) if self.of(test) == 0:
+                found = {self.of(arg) for arg in args if not (isinstance(arg, Constant) and arg.value == 0)}
+                return found.pop() if len(found) == 1 else None
+        return None if any(self.of(child) != 0 for child in children(node)) else 0
 
     def is_power(self, node: Node) -> bool:
         match node:
-            case Ref(name=name):
-                return name in self.lines
             case Call(function="exp", args=(Call(function="sub", args=(x, y)),)):
                 return maximum_of(self.op, x, y) == self.largest and isinstance(resolve(self.op, y), Reduce)
         return False
 
-    def is_sum(self, node: Node) -> bool:
-        return isinstance(node, Ref) and node.name in self.sums
 
-    def read(self, node: Node, is_line: bool) -> Iterator[str]:
-        """The sums that a node reads, if it is not NaN anyway. Raises `_Seen`."""
-        leaves = list(_product(node))
-        lost = {is_divisor for leaf, is_divisor in leaves if self.is_sum(leaf) or self.is_power(leaf)}
-        for leaf, _ in leaves:
-            if self.is_power(leaf):
-                if not is_line and len(lost) < 2:
-                    raise _Seen
-            elif isinstance(leaf, Ref):
-                yield from (leaf.name,) if self.is_sum(leaf) and len(lost) < 2 else ()
-            else:
-                for child in children(leaf):
-                    yield from self.read(child, False)
+def _without_keys(op: Op, largest: Value) -> Op:
+    """The operator with NaN for the sums of exponentials below a maximum where that is infinite; unchanged if results
+    have these sums only divided by one another, or have exponentials that no sum reduces.
+    """
+    powers = _Powers(op, largest, sums_are_known=False)
+    if powers.of_results == {0} or {*_Powers(op, largest, sums_are_known=True).known.values()} - {0, 1}:
+        return op
+    ref, taken = largest.ref, op.names
+    isinf = Call("isinf", (ref,), ref.axes, BOOL)
+    finite = Call("where", (isinf, Constant(0.0, ref.dtype), ref), ref.axes, ref.dtype)
+    shift = Value(fresh(f"{largest.name}_shift", taken), finite, "")
 
-    def read_of(self, value: Value) -> set[str]:
-        if isinstance(value.node, Reduce) and value.name in self.sums:
-            return {*self.read(value.node.arg, True)}
-        return {*self.read(value.node, value.name in self.lines)}
+    def below(part: Node) -> Node:
+        match part:
+            case Call(args=(Call(args=(x, _)) as power,)) if powers.is_power(part):
+                return replace(part, args=(replace(power, args=(x, shift.ref)),))
+        return part
 
-    def written(self) -> Op:
-        """The operator with NaN in lost rows; unchanged if only quotients read sums, or results read exponentials."""
-        results = {result.node.name for result in self.op.results if isinstance(result.node, Ref)}
-        try:
-            read = {value.name: self.read_of(value) for value in self.op.values}
-        except _Seen:
-            return self.op
-        lost = (self.sums & results).union(*read.values())
-        lost -= {name for name in lost if self.has_lost_divisor(name, read)}
-        return self.op if not lost or self.lines & results else self.rewritten(lost)
-
-    def has_lost_divisor(self, name: str, read: dict[str, set[str]]) -> bool:
-        """Whether the terms of a sum are NaN because they read another sum that is."""
-        below = references(self.op.value(name).node) & self.lines
-        return bool(read[name] or any(self.has_lost_divisor(line, read) for line in below))
-
-    def rewritten(self, lost: set[str]) -> Op:
-        largest, taken = self.largest, self.op.names
-        ref = largest.ref
-        isinf = Call("isinf", (ref,), ref.axes, BOOL)
-        node: Node = Call("where", (isinf, Constant(0.0, ref.dtype), ref), ref.axes, ref.dtype)
-        shift = Value(fresh(f"{largest.name}_shift", taken), node, "")
-
-        def below(part: Node) -> Node:
-            match part:
-                case Call(function="exp", args=(Call(args=(x, _)) as power,)) if self.is_power(part):
-                    return replace(part, args=(replace(power, args=(x, shift.ref)),))
-            return part
-
-        values: list[Value] = []
-        for value in self.op.values:
-            node = replaced(value.node, below)
-            if value.name in lost:
-                sum = named(node, f"{value.name}_of_keys", taken, values)
-                node = Call("where", (isinf, Constant(math.nan, node.dtype), sum), node.axes, node.dtype)
-            values += [value.of(node), shift] if value == largest else [value.of(node)]
-        return replace(self.op, values=tuple(values))
-
-
-def _product(node: Node, is_divisor: bool = False) -> Iterator[tuple[Node, bool]]:
-    """The factors and divisors of a node, each with whether it is a divisor."""
-    match node:
-        case Call(function="mul", args=args):
-            for arg in args:
-                yield from _product(arg, is_divisor)
-        case Call(function="div", args=(above, below)):
-            yield from _product(above, is_divisor)
-            yield from _product(below, not is_divisor)
-        case Cast(arg=arg):
-            yield from _product(arg, is_divisor)
-        case _:
-            yield node, is_divisor
+    values: list[Value] = []
+    for value in op.values:
+        node = replaced(value.node, below)
+        if isinstance(node, Reduce) and powers.known[value.name]:  # Others are NaN where these are.
+            sum = named(node, f"{value.name}_of_keys", taken, values)
+            node = Call("where", (isinf, Constant(math.nan, node.dtype), sum), node.axes, node.dtype)
+        values += [value.of(node), shift] if value == largest else [value.of(node)]
+    return op.of(values)

@@ -18,7 +18,7 @@ from functools import partial, reduce
 from ..autodiff.gradient import Gradient, changes_smoothly, derive
 from ..diagnostics.report import Mistakes
 from ..families.family import Families, Step
-from ..families.stream import NotStreamed, Stream, multiplied_as, of_bytes, write_instead
+from ..families.stream import NotStreamed, Stream, multiplied_as, of_bytes, power_below, write_instead
 from ..lang.ir import COMPUTE, Call, Cast, Constant, Dtype, Load, Node, Op, Reduce, Ref, Result, Value, children
 from ..lang.names import fresh
 from ..lang.rewrite import as_loads, rebuild, renamed_values
@@ -26,7 +26,6 @@ from ..lang.unparse import spelled
 from ..lowering.tile import needed
 from ..nest.values import Expr
 from ..passes.contractions import applied
-from ..passes.divided_powers import power_below
 from ..passes.exponentials import resolve
 from ..passes.structure import reads, references
 from ..planner.steps import restricted

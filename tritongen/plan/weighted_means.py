@@ -16,14 +16,13 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from ..autodiff.sharing import values_in_order
-from ..families.stream import Stream, is_exponent, unless_zero, where_not_empty, where_not_zero
+from ..families.stream import Stream, is_exponent, power_below, unless_zero, where_not_empty, where_not_zero
 from ..lang.ir import BOOL, Call, Cast, Constant, Dtype, Load, Node, Op, Reduce, Ref, Value, children
 from ..lang.names import fresh
 from ..lang.rewrite import named, rebuild, renamed_values
 from ..lang.unparse import spelled
 from ..lowering.tile import needed
 from ..passes.contractions import applied, product_of
-from ..passes.divided_powers import power_below
 from ..passes.exponentials import resolve
 from ..passes.factors import flat_product
 from ..passes.rounded_weights import is_of

@@ -9,9 +9,7 @@ from ...emit.host_checks import tuple_text
 from ...emit.module import Around, Module
 from ...lang.ir import Op, Reduce, Scan
 from ...lowering.tile import needed
-from ...passes.attentions import attentions
 from ...passes.contractions import is_product
-from ...passes.divided_powers import with_divided_powers
 from ...passes.exponentials import VALUELESS, is_hidden
 from ...passes.rounded_weights import weights_before_casts
 from ...passes.structure import reads, references
@@ -131,8 +129,7 @@ class MultiStep(Family[MultiStepProgram]):
     autocast = "float32"
 
     def take(self, op: Op) -> MultiStepProgram | None:
-        powers = with_divided_powers(op) if op.fuse and any(attentions(op)) else op
-        streamed = weights_before_casts(powers) if op.fuse else op
+        streamed = weights_before_casts(op) if op.fuse else op
         found = cut(streamed, self.take_alone) if streamed != op else None
         if found is not None and stored_scores(streamed, found.steps) is None:
             op = streamed

@@ -20,10 +20,9 @@ from ...lang.rewrite import named, rebuild, replaced
 from ...lowering.choices import Choices
 from ...lowering.tile import needed
 from ...passes.contractions import applied, dot_of, is_product, product_of, sides_of, with_factors_outside
-from ...passes.divided_powers import divisor_of, power_below
 from ...passes.empty_sums import undefined_over
 from ...passes.epilogues import WIDEST
-from ...passes.exponentials import maximum_of, resolve
+from ...passes.exponentials import maximum_of, resolve, total_of_lse
 from ...passes.factors import unless_empty
 from ...passes.likely_positions import by_likelihood
 from ...passes.masks.scores import Mask, mask_of
@@ -32,7 +31,7 @@ from ...passes.merged_axes import MergedAxes, axes_together
 from ...passes.shifts import rescaling_of
 from ...passes.structure import is_extremum, line_of, only_maps_and_reduces, reached, references
 from ...spec.types import BATCH, FLOATS
-from ..stream import NotStreamed, Scores, Stream, StreamSum, of_bytes, unless_zero
+from ..stream import NotStreamed, Scores, Stream, StreamSum, of_bytes, power_below, unless_zero
 
 # Elements of a head that a tile holds: half precision in 160 KB of shared memory, backward, too.
 WIDEST_HEAD = 1024
@@ -247,9 +246,8 @@ class Finder:
                     power = power_below(x, shift)  # Of the dtype of x, whatever else there is in y.
                     if maximum_of(self.op, x, y) == largest:
                         return power
-                    divisor = divisor_of(self.op, x, y)
-                    if isinstance(divisor, Ref):  # With a sink, exp(largest - y) takes its place in the epilogue.
-                        return applied("div", power, divisor)
+                    if (total := total_of_lse(self.op, x, y)) is not None:
+                        return applied("div", power, total)
                     rest = Call("exp", (Call("sub", (shift, y), y.axes, y.dtype),), y.axes, y.dtype)
                     return Call("mul", (power, rest), node.axes, node.dtype)
             return node
