@@ -53,7 +53,7 @@ def integers_taken(op: Op) -> list[str]:
 @fact
 def _taken(op: Op) -> frozenset[Load]:
     """Such integers, without references to lines."""
-    if not any(_is_taken(op, part) for part in op.nodes):
+    if not any(_is_taken(op, part) for value in op.values if value.node.gathers for part in walk(value.node)):
         return frozenset()
     return frozenset(load for one in attentions(op) for load in _of_attention(op, one))
 

@@ -408,20 +408,24 @@ class Planner:
 
     def saving(self, dtypes: Mapping[str, Dtype]) -> Op:
         """The forward with the saved values among its results, in `dtypes`, or by default in the compute dtype."""
-        op = self.gradient.forward
-        values, results, by_row = op.values, op.results, set()
+        op, by_row = self.gradient.forward, set[str]()
         for own, name in self.gradient.saved:
-            node = op.value(name).node
-            if own != name:
-                values = (*values, Value(own, op.value(name).ref, ""))
-            tensor = self.ordered(self.gradient.op.input(own))
-            ref = Ref(own, node.axes, node.dtype)
-            output = Output(own, "auto", tensor.type.shape)
-            dtype, paths = dtypes.get(own, node.dtype.intermediate), self.paths.get(own, ALWAYS)
-            results = (*results, Result(output, ref, tensor.type.axes, dtype, when=SAVES, paths=paths, saved=True))
-            if tensor.type.axes == self.rows:
-                by_row.add(own)
-        return replace(op, values=values, results=results, by_row=frozenset(by_row))
+            axes = self.ordered(self.gradient.op.input(own)).type.axes
+            dtype = dtypes.get(own, op.value(name).node.dtype.intermediate)
+            op = with_saved(op, own, name, axes, dtype, self.paths.get(own, ALWAYS))
+            by_row |= {own} if axes == self.rows else set()
+        return replace(op, by_row=frozenset(by_row))
+
+
+def with_saved(
+    op: Op, own: str, name: str, axes: tuple[str, ...], dtype: Dtype, paths: tuple[Path, ...] = ALWAYS
+) -> Op:
+    """The forward with the value `name` as a further result `own`, which it saves for the backward."""
+    ref = op.value(name).ref
+    values = op.values if own == name else (*op.values, Value(own, ref, ""))
+    output = Output(own, "auto", plain_shape(axes))
+    result = Result(output, replace(ref, name=own), axes, dtype, when=SAVES, paths=paths, saved=True)
+    return replace(op, values=values, results=(*op.results, result))
 
 
 def axes_mismatch(op: Op, forward: Op) -> str:

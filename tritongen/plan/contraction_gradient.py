@@ -41,18 +41,19 @@ from ..lang.ir import (
     children,
     walk,
 )
+from ..lang.names import fresh
+from ..lang.promotion import promote
 from ..lang.rewrite import as_loads, rebuild, replaced
 from ..lang.unparse import spelled
 from ..lowering.choices import Choices
 from ..lowering.tile import needed
 from ..nest.values import Expr, V
-from ..passes.contractions import Contraction, is_product
+from ..passes.contractions import Contraction, Product, is_product
 from ..passes.picked import picked_in
-from ..passes.structure import SAVES
+from ..passes.structure import references
 from ..planner.steps import in_own_dtypes, informed, restricted
-from ..spec.types import Grad, Input, Output, plain_shape
-from .backward import Backward, Plan, Planner, unplanned
-from .multiplied import Multiplied
+from ..spec.types import BATCH, COMPUTED, FLOATS, Grad, Input, Output, TensorType, plain_shape
+from .backward import Backward, Plan, Planner, unplanned, with_saved
 
 
 def plan_contraction_backward(op: Op, contraction: Contraction, grad: Grad, families: Families) -> Backward:
@@ -63,21 +64,31 @@ def plan_contraction_backward(op: Op, contraction: Contraction, grad: Grad, fami
 
 
 class _Planner:
+    """Plans the gradient; `inside` are the inputs that each matmul multiplies, and `sums` the matmuls as inputs."""
+
     def __init__(self, op: Op, contraction: Contraction, grad: Grad, families: Families) -> None:
         self.op, self.grad, self.families = op, grad, families
-        self.multiplied = Multiplied(op, contraction, grad)
+        self.products = {name: [p for p in contraction.products if p.sum == name] for name in contraction.sums}
+        self.reduced = {product.name for product in contraction.products}
+        self.is_grouped = bool(contraction.col_groups)
+        made = (*contraction.batch, *contraction.rows, *contraction.cols)
+        self.order = sorted(made, key=lambda axis: axis != BATCH)  # of a tile's results
+        self.inside = {name: self.inputs_of(products) for name, products in self.products.items()}
+        self.active = [name for name, inputs in self.inside.items() if {*inputs} & {*grad.wrt}]
+        taken = op.names
+        self.sums = {name: self.sum_of(name, taken) for name in self.products}
         self.converted: dict[str, tuple[str, Dtype]] = {}
         self.zeros: set[str] = set()  # the products whose gradients may be 0 where a choice leaves them out
 
     def backward(self) -> Backward:
         after = self.after()
         found = self.gradient_after(after)
-        outgoing = {name: self.outgoing(found, name) for name in self.multiplied.active}
+        outgoing = {name: self.outgoing(found, name) for name in self.active}
         zeros = {name for name, result in found.by.items() if result.vanishes}
-        self.zeros = {name for name in outgoing if self.multiplied.sums[name].name in zeros}
+        self.zeros = {name for name in outgoing if self.sums[name].name in zeros}
         given = {name: self.chosen_again(found, name, node) for name, node in outgoing.items()}
         between = {
-            self.multiplied.sums[name].name: self.multiplied.dtype_of(name)
+            self.sums[name].name: self.dtype_of(name)
             for name, node in outgoing.items()
             if isinstance(node, Load) and node.name == self.own(found, name) and node.name not in self.converted
         }
@@ -90,25 +101,67 @@ class _Planner:
         )
 
     def users(self, product: str) -> tuple[str, ...]:
-        return tuple(name for name in self.multiplied.inside[product] if name in self.grad.wrt)
+        return tuple(name for name in self.inside[product] if name in self.grad.wrt)
+
+    def inputs_of(self, products: list[Product]) -> list[str]:
+        """The inputs that `products` multiply, including inputs of the scales of groups of terms."""
+        sides = [side for product in products for side in product.sides]
+        sides += [product.scale for product in products if product.scale is not None]
+        names = [name for side in sides for name in references(side)]
+        nodes = [*sides, *(value.node for value in needed(self.op.values, names))]
+        return list(dict.fromkeys(n.name for node in nodes for n in walk(node) if isinstance(n, Load)))
+
+    def dtype_of(self, name: str) -> Dtype:
+        product = self.products[name][0]
+        dtype = promote(product.left, product.right)
+        return self.shared(dtype) if dtype.kind == "float" else Dtype("int", ("int32",))
+
+    def shared(self, dtype: Dtype) -> Dtype:
+        """The dtype, in which one input stands for all inputs that share a type."""
+        variables = {tensor.name: tensor.type.variable for tensor in self.op.inputs}
+        first = {variable: name for name, variable in reversed(variables.items()) if variable}
+        return dtype.renamed(lambda leaf: first.get(variables.get(leaf, ""), leaf))
+
+    def sum_of(self, product: str, taken: set[str]) -> Input:
+        """A sum of products as an input: under its own name, unless that is a result's."""
+        node = self.op.value(product).node
+        results = [result for result in self.op.results if set(result.axes) == set(node.axes)]
+        axes = results[0].axes if results else tuple(axis for axis in self.order if axis in node.axes)
+        is_result = any(result.output.name == product for result in self.op.results)
+        name = fresh(f"{product}_sum", taken) if is_result else product
+        return Input(name, self.type_of(self.saved_dtype(product), axes))
+
+    def saved_dtype(self, product: str) -> Dtype:
+        """The compute dtype if rows are reduced, as a softmax would show rounding, and rows in a tile are short.
+
+        Rows of grouped columns are not short, and are reduced as they are rounded.
+        """
+        rows = [value for value in self.op.values if isinstance(value.node, Reduce) and value.name not in self.reduced]
+        return COMPUTE if rows and not self.is_grouped else self.dtype_of(product)
+
+    def type_of(self, dtype: Dtype, axes: tuple[str, ...]) -> TensorType:
+        if dtype.rule == "compute":
+            return TensorType(COMPUTED, plain_shape(axes))
+        shared = [t.type for t in self.op.inputs if dtype.of == (t.name,) and t.type.variable]
+        if shared:
+            return replace(shared[0], shape=plain_shape(axes))
+        return TensorType(FLOATS if dtype.kind == "float" else dtype.of, plain_shape(axes))
 
     # The pass
 
     def after(self) -> Op:
         """The operator of the epilogue, with the products as inputs."""
         values = tuple(
-            Value(value.name, self.load(value.name), "")
-            if value.name in self.multiplied.products
-            else self.after_sums(value)
+            Value(value.name, self.load(value.name), "") if value.name in self.products else self.after_sums(value)
             for value in self.op.values
         )
         found = tuple(needed(values, [result.output.name for result in self.op.results]))
         results = tuple(replace(result, node=self.with_sums(result.node)) for result in self.op.results)
-        return replace(self.op, inputs=(*self.op.inputs, *self.multiplied.sums.values()), values=found, results=results)
+        return replace(self.op, inputs=(*self.op.inputs, *self.sums.values()), values=found, results=results)
 
     def load(self, product: str) -> Load:
         node = self.op.value(product).node
-        return Load(self.multiplied.sums[product].name, node.axes, node.dtype)
+        return Load(self.sums[product].name, node.axes, node.dtype)
 
     def after_sums(self, value: Value) -> Value:
         node = self.with_sums(value.node)
@@ -116,30 +169,30 @@ class _Planner:
 
     def with_sums(self, node: Node) -> Node:
         """The node with products as inputs, except for products that are results."""
-        return as_loads(node, {name: name for name, tensor in self.multiplied.sums.items() if tensor.name == name})
+        return as_loads(node, {name: name for name, tensor in self.sums.items() if tensor.name == name})
 
     def gradient_after(self, after: Op) -> Gradient:
         """The gradient of the epilogue, by the products and by its other inputs."""
         read = {n.name for n in after.nodes if isinstance(n, Load)}
         beside = tuple(name for name in self.grad.wrt if name in read)
-        both = [name for name in beside if any(name in inputs for inputs in self.multiplied.inside.values())]
+        both = [name for name in beside if any(name in inputs for inputs in self.inside.values())]
         if both:
             what = "is that of a factor and of what follows the product, which no kernel adds up"
             raise Mistakes(*(unplanned(self.grad.wrt, name, what) for name in both))
         lines = {value.name for value in after.values}
-        by = tuple(self.multiplied.sums[name].name for name in self.multiplied.active)
+        by = tuple(self.sums[name].name for name in self.active)
         save = tuple(name for name in self.grad.save or () if name in lines)
         return derive(after, Grad((*by, *beside), save or None))
 
     def own(self, found: Gradient, product: str) -> str:
         """The name of the gradient by a product."""
-        return found.op.results[found.wrt.index(self.multiplied.sums[product].name)].output.name
+        return found.op.results[found.wrt.index(self.sums[product].name)].output.name
 
     def outgoing(self, found: Gradient, product: str) -> Node:
         """The gradient by a product: an expression of an outgoing gradient, or else a tensor that the pass computes."""
         own = self.own(found, product)
         node = found.op.value(own).node
-        sums = {self.own(found, name) for name in self.multiplied.active}
+        sums = {self.own(found, name) for name in self.active}
         while isinstance(node, Ref) and node.name in sums:
             own, node = node.name, found.op.value(node.name).node
         mine = Load(own, self.op.value(product).node.axes, Dtype("float", (own,)))
@@ -147,8 +200,8 @@ class _Planner:
         if seed is None:
             return mine
         result = next(r for r in self.op.results if (r.output.name, seed.name) in found.seeds)
-        dtype = self.multiplied.dtype_of(product)
-        if self.multiplied.shared(result.dtype) == dtype:
+        dtype = self.dtype_of(product)
+        if self.shared(result.dtype) == dtype:
             return node
         self.converted[own] = (seed.name, dtype)
         return replaced(node, lambda part: mine if part == seed else part)
@@ -171,7 +224,7 @@ class _Planner:
         if product not in self.zeros:
             return outgoing
         vanishing = Vanishing(self.op, Algebra(self.op), frozenset(), {})
-        sides = [side for one in self.multiplied.products[product] for side in one.sides]
+        sides = [side for one in self.products[product] for side in one.sides]
         infinite = [{*side.axes} for side in sides if vanishing.is_infinite(side, lambda _: True)]
         inputs = {tensor.name for tensor in self.op.inputs}
         for choice in filter(is_half, factors(found.op.value(self.own(found, product)).node).factors):
@@ -184,7 +237,7 @@ class _Planner:
 
     def alike(self, found: Gradient, between: dict[str, Dtype]) -> tuple[tuple[str, str], ...]:
         """Inputs of the forward, each with a gradient by a product that has its dtype."""
-        products = {self.multiplied.sums[name].name: name for name in self.multiplied.active}
+        products = {self.sums[name].name: name for name in self.active}
         leaves = {self.own(found, products[name]): dtype.of for name, dtype in between.items()}
         leaves |= {own: dtype.of for own, (_, dtype) in self.converted.items()}
         return tuple((of[0], own) for own, of in leaves.items() if len(of) == 1)
@@ -193,7 +246,7 @@ class _Planner:
         self, found: Gradient, gradient: Gradient, between: dict[str, Dtype]
     ) -> tuple[tuple[Step, ...], dict[str, Expr], Mapping[str, tuple[Path, ...]]]:
         """The steps of the pass, the gradients as host expressions, and the choices under which values are saved."""
-        sums = {tensor.name for tensor in self.multiplied.sums.values()}
+        sums = {tensor.name for tensor in self.sums.values()}
         wanted = [name not in sums or name in between for name in found.wrt]
         wrt = tuple(name for name, one in zip(found.wrt, wanted, strict=True) if one)
         results = tuple(result for result, one in zip(found.op.results, wanted, strict=True) if one)
@@ -203,7 +256,7 @@ class _Planner:
             return *planner.plan(), planner.paths
         except Mistakes as refused:
             messages = {wrt[int(mistake.key[-1])]: mistake.message for mistake in refused.mistakes}
-            factors_of = {self.multiplied.sums[name].name: self.users(name)[0] for name in self.multiplied.active}
+            factors_of = {self.sums[name].name: self.users(name)[0] for name in self.active}
             whys = {factors_of.get(name, name): why.partition(f" by {name} ")[2] for name, why in messages.items()}
             raise Mistakes(*(unplanned(self.grad.wrt, name, why) for name, why in whys.items())) from None
 
@@ -216,7 +269,7 @@ class _Planner:
 
         `outgoing` has the gradient by each sum, `given` the same with choices.
         """
-        wrt = tuple(name for name in self.grad.wrt if any(name in inputs for inputs in self.multiplied.inside.values()))
+        wrt = tuple(name for name in self.grad.wrt if any(name in inputs for inputs in self.inside.values()))
         if not wrt:
             return [], {}
         found = self.decided(derive(self.products_alone(gradient, outgoing), Grad(wrt), given).op, outgoing)
@@ -257,7 +310,7 @@ class _Planner:
         for name, node in outgoing.items():
             total = self.op.value(name)
             for load in _tensors(node):
-                own = self.multiplied.type_of(self.multiplied.dtype_of(name), self.multiplied.sums[name].type.axes)
+                own = self.type_of(self.dtype_of(name), self.sums[name].type.axes)
                 seed, _ = self.converted.get(load.name, (load.name, None))
                 if seed in seeds:
                     result = next(r for r in self.op.results if r.output.name == seeds[seed])
@@ -272,23 +325,13 @@ class _Planner:
     def forward(self, gradient: Gradient, steps: tuple[Step, ...], paths: Mapping[str, tuple[Path, ...]]) -> Step:
         """The forward with the values that the pass reads among its results."""
         op = self.op
-        read = {tensor.name for step in steps for tensor in step.op.inputs}
         saved = {own: (name, COMPUTE) for own, name in gradient.saved}
-        saved |= {
-            tensor.name: (name, self.multiplied.saved_dtype(name)) for name, tensor in self.multiplied.sums.items()
-        }
-        values, results = op.values, op.results
+        saved |= {tensor.name: (name, self.saved_dtype(name)) for name, tensor in self.sums.items()}
+        axes = {tensor.name: tensor.type.axes for step in reversed(steps) for tensor in step.op.inputs}
         for own, (name, dtype) in saved.items():
-            if own not in read:
-                continue
-            node = op.value(name).node
-            if own != name:
-                values = (*values, Value(own, op.value(name).ref, ""))
-            axes = next(t.type.axes for step in steps for t in step.op.inputs if t.name == own)
-            output, ref = Output(own, "auto", plain_shape(axes)), Ref(own, node.axes, node.dtype)
-            where = paths.get(own, ALWAYS)
-            results = (*results, Result(output, ref, axes, dtype, when=SAVES, paths=where, saved=True))
-        return step_of(replace(op, values=values, results=results), (), self.families)
+            if own in axes:
+                op = with_saved(op, own, name, axes[own], dtype, paths.get(own, ALWAYS))
+        return step_of(op, (), self.families)
 
 
 def _products(op: Op, name: str) -> tuple[str, ...]:

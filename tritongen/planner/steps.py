@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
+from ..autodiff.gradient import Gradient
 from ..lang.formulas import alone, inputs_in_order, wanted_of
 from ..lang.ir import Cast, Dtype, Formula, Index, Load, Node, Op, Reduce, Result, Size, children, walk
 from ..lang.names import shown
@@ -18,37 +19,14 @@ if TYPE_CHECKING:
     from ..families.family import Step
 
 
-class Origin(Protocol):
-    """The operator that steps belong to, whose host function has checked their arguments.
-
-    `seeds` are its results, each with the name of its gradient; `alike` pairs its inputs with tensors of the steps that
-    have the same dtype. Shapes of inputs that steps have computed (`made`) are not passed.
-    """
-
-    @property
-    def forward(self) -> Op: ...
-
-    @property
-    def seeds(self) -> tuple[tuple[str, str], ...]: ...
-
-    @property
-    def alike(self) -> tuple[tuple[str, str], ...]: ...
-
-    @property
-    def made(self) -> frozenset[str]: ...
-
-    @property
-    def is_gradient(self) -> bool: ...
-
-    @property
-    def short(self) -> frozenset[str]:
-        """The inputs whose leading axes may broadcast: they may be fewer, or have length 1."""
-        ...
-
-
 @dataclass(frozen=True, slots=True)
 class Enclosing:
-    """The origin of the steps of a multi-step operator, whose host function has expanded its inputs."""
+    """The origin of the steps of a multi-step operator, whose host function has checked and expanded its inputs.
+
+    As in a `Gradient`, `seeds` are its results, each with the name of its gradient, `alike` pairs its inputs with
+    tensors of the steps that have the same dtype, shapes of inputs that steps have computed (`made`) are not passed,
+    and leading axes of inputs in `short` may be fewer, or have length 1.
+    """
 
     forward: Op
     seeds: tuple[tuple[str, str], ...] = ()
@@ -56,6 +34,9 @@ class Enclosing:
     made: frozenset[str] = frozenset()
     short: frozenset[str] = frozenset()
     is_gradient: bool = False
+
+
+Origin = Gradient | Enclosing  # what steps belong to
 
 
 def restricted(op: Op, results: tuple[Result, ...], suffix: str) -> Op:
