@@ -670,3 +670,109 @@ wrt = ["q", "k", "v"]
     written = Written(text, tmp_path)
     lengths = {"M": 16, "N": 9, "D": 3, "E": 5}
     written.compare(lengths, written.drawn(lengths), finite=True)
+
+
+def test_a_softmax_taken_of_a_choice_whose_statistics_only_one_side_needs(tmp_path: Path) -> None:
+    """The kernel in registers computes what is saved on one path only, and the loop along rows on all."""
+    written = Written(
+        """[inputs]
+x = "float[(M=2 N=4)]"
+b = "float[N=4]"
+i = "int64[K]"
+[params]
+on = true
+[compute]
+m = "mean(x, M)"
+z = "m * b if on else m + 1"
+y = "take(softmax(z, N), i, N)"
+[outputs]
+y = "auto[K]"
+[grad]
+wrt = ["b"]
+""",
+        tmp_path,
+    )
+    tensors = written.drawn({"K": 5})
+    for on in (True, False):
+        written.compare({"K": 5}, tensors, {"on": on})
+
+
+def test_no_step_stores_what_nothing_reads_beside_booleans(tmp_path: Path) -> None:
+    """A lower bound of a step's time counts booleans as the step does, so that no cheaper cut is ruled out."""
+    written = Written(
+        """[inputs]
+x = "float[M=1, N]"
+t = "float[N]"
+w = "float[(K M=1)]"
+q = "float[(K M=1)]"
+b = "bool[N, K]"
+[compute]
+z = "where(index(N) == argmin(x, N), t, 0.25)"
+s = "sum(z * w, M)"
+total = "sum(relu(q), M, K)"
+y = "where(total > 2, q / relu(total - 2), 0.0)"
+h = "where(b, s, 0.0)"
+[outputs]
+s = "auto[N, K]"
+y = "auto[M, K]"
+h = "auto[K, N]"
+[grad]
+wrt = ["t", "q"]
+""",
+        tmp_path,
+    )
+    lengths = {"N": 4, "K": 16}
+    written.compare(lengths, written.drawn(lengths))
+
+
+def test_a_group_of_a_result_that_the_gradient_after_another_stream_reads(tmp_path: Path) -> None:
+    """The caller's tensor has one dimension for the group, and is what autograd saves."""
+    written = Written(
+        """[inputs]
+b = "float[(F M=1), K]"
+x = "float[N, K, F]"
+w = "float[F, N, X]"
+x1 = "float[D, E]"
+c = "float[B, H]"
+h = "float[B, M=1, E]"
+g = "float[M=1, E, H]"
+[compute]
+z = "sum(softmax(sum(b * x, K) * 0.3, N) * w, N)"
+y = "(z / (1 + square(x1)))"
+o = "sum(sum(c * h, B) * softmax(g, M), M)"
+[outputs]
+z = "auto[X, (F M)]"
+y = "auto[E, X, F, D, M]"
+o = "auto[H, E]"
+[grad]
+wrt = ["x1", "h"]
+""",
+        tmp_path,
+    )
+    lengths = {"N": 7, "K": 16, "X": 3, "F": 2, "D": 17, "E": 3, "H": 3, "B": 1}
+    written.compare(lengths, written.drawn(lengths))
+
+
+def test_a_gradient_of_an_attention_over_a_single_key(tmp_path: Path) -> None:
+    """The steps of the gradient by an epilogue may need no names at all."""
+    written = Written(
+        """[inputs]
+x = "float[N, M]"
+t = "float[X, K, N]"
+start = "float[X, M]"
+b = "float[(M K=3)]"
+[compute]
+o = "sum(sum(x * t, N) * softmax(start, X), X)"
+z = "o * b"
+s = "exp(-square(z))"
+[outputs]
+o = "auto[K, M]"
+z = "auto[K, M]"
+s = "auto[K, M]"
+[grad]
+wrt = ["b"]
+""",
+        tmp_path,
+    )
+    lengths = {"N": 5, "M": 16, "X": 1}
+    written.compare(lengths, written.drawn(lengths))

@@ -34,7 +34,7 @@ def named_subexpressions(
     for name, node in list(found.items()):
         if children(node):
             found = _replaced(found, node, name) | {name: found[name]}
-    first = next(iter(found))
+    first = next(iter(found), "")  # A plan may need nothing but values that are loaded.
     refs = {part: _ref(fresh(hints.get(part) or _name(part, first)), part) for part in _repeated(found.values())}
     known: dict[Node, Node] = {**refs}
 

@@ -345,9 +345,8 @@ def last_streamed(op: Op, steps: Sequence[Step], streams: Streams) -> Streamed:
     own, lines = op.names, {value.name: value.source for value in op.values}
     remaining = tuple(result for result in op.results if result.output.name not in names)
     again = {value.name for value in step.op.values}
-    found = _reading(
-        replace(op, results=remaining), {name: as_input(op, stored[name]) for name in names if name not in again}
-    )
+    read_as = {name: as_input(op, _seen(op, stored[name])) for name in names if name not in again}
+    found = _reading(replace(op, results=remaining), read_as)
     inputs = {tensor.name for tensor in op.inputs}
     made = {result.output.name for result in step.op.results}
     computed = {tensor.name for tensor in step.op.inputs} - {tensor.name for tensor in found.inputs}
@@ -363,6 +362,12 @@ def last_streamed(op: Op, steps: Sequence[Step], streams: Streams) -> Streamed:
         for name, own in before.items()
     }
     return Streamed(replace(found, values=values), stream, results)
+
+
+def _seen(op: Op, stored: Result) -> Result:
+    """A result of a step as a backward reads it: with the groups of axes of the operator's result that it is."""
+    shape = next((op.grouping(one) for one in op.results if one.output.name == stored.output.name), stored.output.shape)
+    return replace(stored, output=replace(stored.output, shape=shape))
 
 
 def _around(inside: dict[str, Value], op: Op, made: set[str], computed: set[str], taken: set[str]) -> tuple[Value, ...]:

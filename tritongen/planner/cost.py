@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ..lang.facts import fact
-from ..lang.ir import Load, Op
+from ..lang.ir import Load, Op, Result
 from ..passes.contractions import Contraction
 from ..passes.exponentials import walks
 from ..passes.factors import is_outer
@@ -63,6 +63,14 @@ def least_time(moved: int) -> float:
     return (LAUNCH + moved / BANDWIDTH) * ROUNDED
 
 
+def bytes_read(tensor: Input, lengths: dict[str, int]) -> int:
+    return stored(tensor.type.axes, lengths) // (ITEMSIZE if tensor.type.dtypes == BOOLS else 1)
+
+
+def bytes_written(result: Result, lengths: dict[str, int]) -> int:
+    return stored(result.axes, lengths) // (ITEMSIZE if result.dtype.kind == "bool" else 1)
+
+
 @fact
 def lengths_of(op: Op) -> dict[str, int]:
     """The lengths in the spec, and the number of strips, doubled because their values are float32."""
@@ -75,7 +83,7 @@ def _moved(step: Step, lengths: dict[str, int]) -> float:
     op = step.op
     taken = gathered(op)
     reads = sum(_read(tensor, taken.get(tensor.name, ()), lengths) for tensor in op.inputs)
-    writes = sum(stored(r.axes, lengths) // (ITEMSIZE if r.dtype.kind == "bool" else 1) for r in op.results)
+    writes = sum(bytes_written(result, lengths) for result in op.results)
     rows = _full_rows(step)
     if rows is None:
         return reads + writes
@@ -85,7 +93,7 @@ def _moved(step: Step, lengths: dict[str, int]) -> float:
 
 def _read(tensor: Input, loads: Sequence[Load], lengths: dict[str, int]) -> int:
     """The bytes read of an input; a `take` reads at most one element per index."""
-    size = stored(tensor.type.axes, lengths) // (ITEMSIZE if tensor.type.dtypes == BOOLS else 1)
+    size = bytes_read(tensor, lengths)
     return min(size, sum(stored(load.axes, lengths) for load in loads)) if loads else size
 
 

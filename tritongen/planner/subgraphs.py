@@ -15,10 +15,9 @@ from ..lang.ir import ALWAYS, Call, Op, Path, Reduce, Ref, Result, Scan, Value, 
 from ..lowering.choices import Choices
 from ..passes.contractions import comes_of_matmuls, is_product
 from ..passes.structure import is_extremum, reached, reads, references, taken_from
-from ..passes.times import stored as bytes_of
 from ..spec.types import COMPUTED, FLOATS
 from .beside import Beside
-from .cost import lengths_of
+from .cost import bytes_read, bytes_written, lengths_of
 from .operators import part_of, same_op, same_result, same_value
 from .stored import always_stored, may_be_stored, stored_result
 from .strips import made_for, merged_strips, reduced_by_strips, spreads
@@ -140,8 +139,8 @@ class Subgraphs:
         self.every = self.with_below([*self.bits.values()])
         self.spaces, self.every_load = self.with_below(self.axes), self.with_below(self.loads)
         self.lengths = lengths_of(op)
-        self.bytes = {name: bytes_of(one.axes, self.lengths) for name, one in self.stored.items()}
-        self.bytes_loaded = [bytes_of(tensor.type.axes, self.lengths) for tensor in op.inputs]
+        self.bytes = {name: bytes_written(one, self.lengths) for name, one in self.stored.items()}
+        self.bytes_loaded = [bytes_read(tensor, self.lengths) for tensor in op.inputs]
         self.targets: dict[tuple[int, ...], Targets] = {}  # by the ids of the results
         self.each_stored = [(self.bits[name], self.targets_of((one,))) for name, one in self.stored.items()]
         # The results of the operator, each with the bit of the stored value that is the same tensor.
@@ -194,7 +193,7 @@ class Subgraphs:
         if key not in self.targets:
             roots, readable = self.bits_of(self.roots(results)), self.bits_of(self.readable(results))
             space = self.space_of(axis for result in results for axis in result.axes)
-            written = sum(bytes_of(result.axes, self.lengths) for result in results)
+            written = sum(bytes_written(result, self.lengths) for result in results)
             self.targets[key] = Targets(results, roots, readable, space, self.made_by(results), written)
         return self.targets[key]
 

@@ -64,10 +64,11 @@ class RowsModule(RowSizes):
             yield Let("table", call("heuristics.Uniform", self.table_of_loop(), steady))
         yield Let("rows", self.rows())
         registers = (self.table_of("REGISTERS"), self.launcher(self.registers)) if self.registers else ()
+        rows = self.rows_in_registers()
         # Without other candidates, a single call runs the kernel in registers or the loop.
-        runs = registers and not (self.partial or plan.are_sums or search or self.is_uniform)
+        runs = registers and rows == "rows" and not (self.partial or plan.are_sums or search or self.is_uniform)
         if registers and not runs:
-            run = call("rowwise.search_registers" if search else "rowwise.run_registers", "rows", *registers)
+            run = call("rowwise.search_registers" if search else "rowwise.run_registers", rows, *registers)
             once = call("table.reads_once", "n_cols")
             yield Launch(run, once.negated if self.is_uniform else None, ends=self.returned)
         last = call("rowwise.run", "rows", *registers) if runs else self.by_loop()
@@ -107,6 +108,12 @@ class RowsModule(RowSizes):
             # The lengths, if the loop's kernel does not take both, e.g. because there is a single row.
             shape="" if {V.n_rows, V.n_cols} <= {*self.own_sizes(loop)} else ("n_rows", "n_cols"),
         )
+
+    def rows_in_registers(self) -> Term:
+        """The rows as the kernel in registers takes them: a loop may reduce what that computes on one path only."""
+        loop, own = self.launch_of(self.loop), self.launch_of(self.registers or self.loop)
+        replaced = {name: own[name] for name in ("args", "constants") if own[name] != loop[name]}
+        return call("rows._replace", **replaced) if replaced else "rows"
 
     def by_loop(self) -> Expr:
         """The call of the kernel that loops along each row, which suits rows of any length."""
