@@ -349,7 +349,7 @@ y = "float64"
     op = generate(read_spec("cases.toml", text))["op.py"]
     assert "_X_DTYPES = (torch.float32,)" in op
     assert "_X_DTYPES_2 = (torch.float64,)" in op
-    assert '"cases: X", X, _X_DTYPES_2' in op
+    assert "'cases: X', X, _X_DTYPES_2" in op
 
 
 def test_hoisted_reductions_are_numbered() -> None:
