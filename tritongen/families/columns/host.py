@@ -16,7 +16,7 @@ from ...passes.structure import Program
 from ...planner.steps import restricted
 from ...spec.types import COMPUTED, Input, TensorType, plain_shape
 from ..rowwise.sizes import RowSizes
-from .kernels import Sums, SumsKernel, full_kernel, shared_kernel, tiles_kernel
+from .kernels import Sums, SumsKernel
 from .program import SumsProgram
 
 
@@ -26,9 +26,9 @@ class SumsModule(RowSizes):
     def __init__(self, program: SumsProgram, around: Around, rows: Op | None) -> None:
         self.sums, self.rows, self.once = program.sums, rows, not program.waits
         whole = Sums(program)
-        self.full = full_kernel(program) if program.reductions else None
-        self.shared = shared_kernel(program) if program.reductions else None
-        self.tiles = tiles_kernel(program, _given(program, rows) if rows else program.op, whole.space)
+        self.full = whole.in_full() if program.reductions else None
+        self.shared = whole.by_ctas() if program.reductions else None
+        self.tiles = (Sums(program, _given(program, rows), whole.space) if rows else whole).by_tiles()
         # Sums are stored contiguously, whatever the layout of the weights that they are gradients of.
         op = replace(program.op, by_row=program.op.by_row | set(program.sums))
         kernels = [one.kernel for one in (self.full, self.shared, self.tiles) if one is not None]

@@ -48,14 +48,16 @@ def _summand(value: Value) -> Value:
 
 
 class Sums(Rows):
-    """The lines of one kernel that accumulates column sums and computes mapped results: of the operator itself, or of
-    `given`, which has the row statistics as inputs, in the operator's space.
+    """The kernels that accumulate column sums and compute mapped results: of the operator itself, or of `given`, which
+    has the row statistics as inputs, in the operator's space.
     """
 
     def __init__(self, program: SumsProgram, given: Op | None = None, space: Space | None = None) -> None:
-        self.sums = program.sums
+        self.entire, self.sums = program, program.sums
         super().__init__(Program(_mapped(program, given or program.op), program.cols), space)
         self.lines = self.lowering()
+        self.statistics = [value for value in self.op.values if value in program.reductions]
+        self.first = needed(self.op.values, [value.name for value in self.statistics])
 
     def zeros(self) -> list[Line]:
         zeros = tl.zeros([V.BLOCK_M, V.BLOCK_N], self.compute.text)
@@ -155,94 +157,64 @@ class Sums(Rows):
         kernel = self.assembler.along_rows(suffix, doc, before, stages, self.shares(program), further)
         return SumsKernel(kernel, slots, tuple(tensor.name for tensor in reads))
 
+    def by_tiles(self) -> SumsKernel:
+        """The kernel on tiles, of an operator without row statistics, or `given` them."""
+        values, reads = self.op.values, self.assembler.reads
+        before = [*reads(values, False, False), *reads(values, False, True), *self.zeros()]
+        inside = [*reads(values, True, False), *reads(values, True, True)]
+        inside += self.finish(values, runtime.second_id(V.INDEX).equals(0))
+        doc = "Grid-stride over tiles of rows; each program writes its partial column sums."
+        return self.kernel("tiles_kernel", doc, before, [inside], tl.program_id(0))
 
-def tiles_kernel(program: SumsProgram, given: Op, space: Space) -> SumsKernel:
-    """The kernel on tiles, in the `space` of the other kernels, since the host folds dimensions once for all; `given`
-    is the operator with the row statistics as inputs, or the operator itself if it has none.
-    """
-    builder = Sums(program, given, space)
-    assembler = builder.assembler
-    values = builder.op.values
-    before = [
-        *assembler.reads(values, False, False),
-        *assembler.reads(values, False, True),
-        *builder.zeros(),
-    ]
-    inside = [*assembler.reads(values, True, False), *assembler.reads(values, True, True)]
-    inside += builder.finish(values, runtime.second_id(V.INDEX).equals(0))
-    doc = "Grid-stride over tiles of rows; each program writes its partial column sums."
-    return builder.kernel("tiles_kernel", doc, before, [inside], tl.program_id(0))
+    def in_full(self) -> SumsKernel:
+        """The kernel that reads rows twice, the second time from the cache, so that they take no registers during the
+        reduction. It reads them once if no value depends on the row statistics.
+        """
+        values, reads, inputs_of = self.op.values, self.assembler.reads, self.assembler.inputs_of
+        waits = self.entire.waits
+        rest = self.left(
+            self.entire.op.results, {value.name for value in self.first if not (waits and self.along(value))}
+        )
+        early, late = (self.first, rest) if waits else (values, [])
+        inside = [*reads(values, True, False), *reads(early, True, True), *reads(values, False, True)]
+        inside += self.reduced(self.first, full=True)
+        again = reads(late, True, True, "read_once")
+        comment = "Reload (L1 or L2 hits) instead of holding these across the reduction: frees registers for the sums."
+        inside += [*(replace(line, comment=comment) for line in again[:1]), *again[1:], *self.finish(rest)]
+        doc = "Persistent: each step holds full rows in registers; each program writes its partial column sums."
+        before = [*reads(values, False, False), *self.zeros()]
+        read = [*inputs_of(early, True, True), *inputs_of(values, False, True), *inputs_of(late, True, True)]
+        return self.kernel("kernel", doc, before, [inside], tl.program_id(0), reads=read)
 
-
-def full_kernel(program: SumsProgram) -> SumsKernel:
-    """The kernel that reads rows twice, the second time from the cache, so that they take no registers during the
-    reduction. It reads them once if no value depends on the row statistics.
-    """
-    builder = Sums(program)
-    assembler = builder.assembler
-    values = builder.op.values
-    first = needed(builder.op.values, [value.name for value in program.reductions])
-    known = {value.name for value in first if not program.waits or not builder.along(value)}
-    rest = builder.left(program.op.results, known)
-    before = [*assembler.reads(values, False, False), *builder.zeros()]
-    early, late = (first, rest) if program.waits else (values, [])
-    inside = [
-        *assembler.reads(values, True, False),
-        *assembler.reads(early, True, True),
-        *assembler.reads(values, False, True),
-    ]
-    inside += builder.reduced(first, full=True)
-    again = assembler.reads(late, True, True, "read_once")
-    comment = "Reload (L1 or L2 hits) instead of holding these across the reduction: frees registers for the sums."
-    inside += [*(replace(line, comment=comment) for line in again[:1]), *again[1:], *builder.finish(rest)]
-    doc = "Persistent: each step holds full rows in registers; each program writes its partial column sums."
-    reads = [
-        *assembler.inputs_of(early, True, True),
-        *assembler.inputs_of(values, False, True),
-        *assembler.inputs_of(late, True, True),
-    ]
-    return builder.kernel("kernel", doc, before, [inside], tl.program_id(0), reads=reads)
-
-
-def shared_kernel(program: SumsProgram) -> SumsKernel | None:
-    """The kernel whose CTAs split the columns; None if row statistics are not sums or means computed in one pass, or if
-    they read optional inputs.
-    """
-    builder = Sums(program)
-    assembler = builder.assembler
-    reductions = [value for value in builder.op.values if value in program.reductions]
-    values, names = builder.op.values, {value.name for value in reductions}
-    first = needed(builder.op.values, names)
-    full = assembler.inputs_of(first, True, True)
-    if len(builder.passes) > 1 or not all(map(_is_sum, reductions)) or any(t.default is not None for t in full):
-        return None
-    rest = builder.left(program.op.results, names)
-    before = [
-        *assembler.reads(values, False, False),
-        *assembler.reads(values, False, True),
-        *(builder.unread(tensor, "next") for tensor in full),
-        *builder.zeros(),
-    ]
-    ahead = [Let(f"{tensor.name}_ahead", builder.tile.raw(tensor).value) for tensor in full]
-    following = [
-        *assembler.reads(first, True, False),
-        *builder.held(full, "next"),
-        *builder.reduced(first, full=False),
-    ]
-    inside = [*assembler.reads(rest, True, False), *assembler.reads(rest, True, True, "read_once")]
-    statistics = sorted(names, key=shown)
-    pairs = [tuple(statistics[place : place + 2]) for place in range(0, len(statistics), 2)]
-    for pair in pairs:
-        at = V[f"{pair[0]}_slots_ptr"] + V.rows * V.CTAS_PER_ROW
-        publish, receive = builder.exchange(at, pair, [0.0] * len(pair), **({"least": 1} if len(pair) == 2 else {}))
-        following += publish
-        inside += receive
-        inside += [Let(name, tl.sum(name, axis=1, keep_dims=True)) for name in pair]
-    inside += [*builder.means(reductions), *builder.finish(rest, V.member.equals(0))]
-    inside += [Let(f"{tensor.name}_next", V[f"{tensor.name}_ahead"]) for tensor in full]
-    doc = "Cooperative launch: CTAS_PER_ROW resident CTAs split a row and exchange sums through global memory."
-    slots, stages = tuple(pair[0] for pair in pairs), (ahead, following, inside)
-    return builder.kernel("cooperative_kernel", doc, before, stages, V.group, slots, full)
+    def by_ctas(self) -> SumsKernel | None:
+        """The kernel whose CTAs split the columns; None if row statistics are not sums or means computed in one pass,
+        or if they read optional inputs.
+        """
+        values, reads = self.op.values, self.assembler.reads
+        held = self.assembler.inputs_of(self.first, True, True)
+        fits = len(self.passes) == 1 and all(map(_is_sum, self.statistics))
+        if not fits or any(tensor.default is not None for tensor in held):
+            return None
+        names = {value.name for value in self.statistics}
+        rest = self.left(self.entire.op.results, names)
+        before = [*reads(values, False, False), *reads(values, False, True)]
+        before += [*(self.unread(tensor, "next") for tensor in held), *self.zeros()]
+        ahead = [Let(f"{tensor.name}_ahead", self.tile.raw(tensor).value) for tensor in held]
+        following = [*reads(self.first, True, False), *self.held(held, "next"), *self.reduced(self.first, full=False)]
+        inside = [*reads(rest, True, False), *reads(rest, True, True, "read_once")]
+        ordered = sorted(names, key=shown)
+        pairs = [tuple(ordered[place : place + 2]) for place in range(0, len(ordered), 2)]
+        for pair in pairs:
+            at = V[f"{pair[0]}_slots_ptr"] + V.rows * V.CTAS_PER_ROW
+            least = {"least": 1} if len(pair) == 2 else {}
+            publish, receive = self.exchange(at, pair, [0.0] * len(pair), **least)
+            following += publish
+            inside += [*receive, *(Let(name, tl.sum(name, axis=1, keep_dims=True)) for name in pair)]
+        inside += [*self.means(self.statistics), *self.finish(rest, V.member.equals(0))]
+        inside += [Let(f"{tensor.name}_next", V[f"{tensor.name}_ahead"]) for tensor in held]
+        doc = "Cooperative launch: CTAS_PER_ROW resident CTAs split a row and exchange sums through global memory."
+        slots, stages = tuple(pair[0] for pair in pairs), (ahead, following, inside)
+        return self.kernel("cooperative_kernel", doc, before, stages, V.group, slots, held)
 
 
 def _is_sum(value: Value) -> bool:
