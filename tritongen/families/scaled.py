@@ -25,7 +25,7 @@ from .rowwise.sizes import RowSizes
 
 def scaled_tile(program: Program) -> Tile:
     """The tile of an operator, whose result is passed as an input."""
-    space = row_space(program.op, program.over, tuple(value.node for value in program.op.values))
+    space = row_space(program.op, program.over)
     op = replace(program.op, results=())
     return Tile(op, space, compute_of(op))
 

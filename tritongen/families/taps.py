@@ -62,13 +62,12 @@ class TapsProgram(Program):
     @property
     def space(self) -> Space:
         """Tiles of rows by columns, and the axes of the loops outside and inside of them."""
-        nodes = tuple(value.node for value in self.op.values)
-        return row_space(self.op, self.cols, nodes, (self.outer, *self.taps))
+        return row_space(self.op, self.cols, (self.outer, *self.taps))
 
 
 def _outer(op: Op, over: tuple[str, ...]) -> str:
     """The first reduced axis in memory, if positions depend only on the others, and these may be long; else ""."""
-    pinned = pinned_axes(tuple(value.node for value in op.values)) & {*over}
+    pinned = pinned_axes(op) & {*over}
     orders = {tuple(a for a in t.type.axes if a in over) for t in op.inputs if {*over} <= {*t.type.axes}}
     if len(orders) != 1 or not pinned:
         return ""

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
-from ..lang.ir import Index, Load, Node, Op, Reduce, walk
+from ..lang.ir import Index, Load, Op, Reduce
 from ..spec.types import BATCH
 
 # Free dimensions that a kernel takes after folding. A batch of three covers the transposes that
@@ -68,13 +68,11 @@ class Space:
         return tuple(dim for dim in dims if (all if dim.pinned else any)(axis in axes for axis in dim.axes))
 
 
-def row_space(
-    op: Op, cols: tuple[str, ...], nodes: tuple[Node, ...], window: tuple[str, ...] = (), reduces: bool = True
-) -> Space:
+def row_space(op: Op, cols: tuple[str, ...], window: tuple[str, ...] = (), reduces: bool = True) -> Space:
     """The space of a kernel that `reduces`, or works along, `cols`: one row for each index along other axes, except
     those of a `window`, which each element iterates over.
     """
-    pinned = pinned_axes(nodes)
+    pinned = pinned_axes(op)
     rows = tuple(axis for axis in _visited(op) if axis not in (*cols, *window))
     sizes = {axis: str(size) for axis, size in op.sizes}
     row_dims = _dims(op, rows, pinned, sizes, FREE_ROWS, "")
@@ -116,7 +114,7 @@ def _outside(op: Op, visited: tuple[str, ...], indices: dict[str, str]) -> tuple
     return tuple(Dim((axis,), indices.get(axis, ""), f"size_{axis.lower()}", axis.lower(), True) for axis in axes)
 
 
-def map_space(op: Op, nodes: tuple[Node, ...], window: tuple[str, ...] = ()) -> Space:
+def map_space(op: Op, window: tuple[str, ...] = ()) -> Space:
     """The space of an elementwise kernel over the axes of its first result, in their order; a single element has none.
 
     If a tensor lacks some axes, the math uses an index or a window, or folded neighbours may be strided, the columns
@@ -126,16 +124,15 @@ def map_space(op: Op, nodes: tuple[Node, ...], window: tuple[str, ...] = ()) -> 
     axes = tuple(axis for axis in op.results[0].axes if axis not in window)
     if not axes:
         return Space((), (), taken=_outside(op, (), {axis: index_of(axis) for axis in window}))
-    pinned = pinned_axes(nodes)
-    loads = [node for node in _all(nodes) if isinstance(node, Load)]
-    ragged = any(load.axes and set(load.axes) != set(axes) for load in loads)
+    pinned = pinned_axes(op)
+    ragged = any(isinstance(one, Load) and one.axes and set(one.axes) != set(axes) for one in op.nodes)
     # Adjacent elements along two folded axes may be strided in other tensors, as in a pixel shuffle.
     interleaved = len(_line_of(op, axes)) > 1 and any(tensor.type.axes[-1:] != axes[-1:] for tensor in op.inputs)
     if not (pinned or ragged or window or interleaved):
         rank = _slots(op, axes, FREE_ROWS + 1)
         dims = tuple(Dim(axes, f"i{n}", f"size_{n}", str(n), False) for n in range(rank - 1))
         return Space(dims, (Dim(axes, "cols", "n_cols", str(rank - 1), False),), split=False)
-    return row_space(op, _line_of(op, axes), nodes, window, reduces=False)
+    return row_space(op, _line_of(op, axes), window, reduces=False)
 
 
 def _line_of(op: Op, axes: tuple[str, ...]) -> tuple[str, ...]:
@@ -161,20 +158,15 @@ def ends_in_columns(op: Op, cols: tuple[str, ...]) -> bool:
     return len(cols) == 1 and cols != (BATCH,) and bool(tiles) and all(axes[-1:] == cols for axes in tiles)
 
 
-def pinned_axes(nodes: tuple[Node, ...]) -> set[str]:
+def pinned_axes(op: Op) -> set[str]:
     """The axes whose position the math uses."""
-    found = _all(tuple(node for node in nodes if node.gathers or Index in node.kinds))
+    found = op.nodes if any(value.node.gathers or Index in value.node.kinds for value in op.values) else ()
     pinned = {node.axis for node in found if isinstance(node, Index)}
     return pinned | {axis for node in found if isinstance(node, Load) for axis, _ in node.at}
 
 
-def _all(nodes: tuple[Node, ...]) -> list[Node]:
-    return [part for node in nodes for part in walk(node)]
-
-
 def _reduced(op: Op) -> list[str]:
-    nodes = _all(tuple(value.node for value in op.values if Reduce in value.node.kinds))
-    return [axis for node in nodes if isinstance(node, Reduce) for axis in node.over]
+    return [axis for node in op.nodes if isinstance(node, Reduce) for axis in node.over]
 
 
 def _visited(op: Op) -> tuple[str, ...]:

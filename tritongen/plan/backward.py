@@ -83,7 +83,7 @@ def plan_backward(gradient: Gradient, first: Step, families: Families, similar: 
     if first.family.steps(program):
         gradient = _laid_out_as_stored(gradient)
     elif program.over:  # Elements by themselves are no rows.
-        rows = row_space(program.op, program.over, tuple(v.node for v in program.op.values)).row_axes
+        rows = row_space(program.op, program.over).row_axes
     forward = Planner(gradient, rows, families).forward()
     gradient = rounded_as_stored(_read_as_saved(gradient, forward.op), forward)
     near = _stored_by(similar.plan) if similar else frozenset[str]()

@@ -102,7 +102,7 @@ def _unfit(gradient: Gradient, forward: Step) -> str:
 
 def _unfit_inputs(program: Program, grad: Grad) -> Iterator[Mistake]:
     op, over = program.op, program.over
-    rows = row_space(op, over, tuple(value.node for value in op.values)).row_axes
+    rows = row_space(op, over).row_axes
     for place, name in enumerate(grad.wrt):
         tensor = op.input(name)
         key = ("grad", "wrt", str(place))

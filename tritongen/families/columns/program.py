@@ -46,9 +46,8 @@ class SumsProgram(Program):
     @property
     def row_axes(self) -> tuple[str, ...]:
         """The axes of the rows, in the order in which the kernels iterate over them."""
-        nodes = tuple(value.node for value in self.op.values if value.name not in self.sums)
         mapped = tuple(result for result in self.op.results if result.output.name not in self.sums)
-        return row_space(replace(self.op, results=mapped), self.cols, nodes).row_axes
+        return row_space(replace(self.op, results=mapped), self.cols).row_axes
 
 
 def recognise_sums(op: Op) -> SumsProgram | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from ...diagnostics.report import Mistake
 from ...emit.host_checks import tuple_text
@@ -26,8 +27,11 @@ from .sizes import MatmulShapes, MatmulSizes
 STREAM_K = "((1, 2), (8, 2))"  # the number of splits of some tiles, and of others
 
 
+@dataclass(frozen=True)
 class Contraction(Family[ContractionProgram]):
     """Matmuls over the same axes, with operands computed in the loop (prologues) and an epilogue."""
+
+    by_gemm: bool = False  # whether it takes only what the runtime's gemm computes, without kernels of its own
 
     title = "a contraction"
     autocast = "lower"
@@ -35,6 +39,8 @@ class Contraction(Family[ContractionProgram]):
 
     def take(self, op: Op) -> ContractionProgram | None:
         """Raises `Mistakes` for products that one kernel does not compute."""
+        if self.by_gemm and (len(op.values) > 1 or len(op.inputs) != 2):
+            return None
         op = with_picks_inside(op)
         inputs, picked = op.inputs, picked_in(op) or ()
         found = contractions.contraction_of(as_batches(op, picked)) if only_maps_and_reduces(op, True) else None
@@ -45,20 +51,22 @@ class Contraction(Family[ContractionProgram]):
             raise refused(op, contraction.names[0], "has results of other axes beside it", "write a spec for each")
         for one in picked:
             contractions.check_picked(op, contraction, one)
-        return ContractionProgram(picking(op, inputs, picked), contraction.inner, contraction, picked)
+        program = ContractionProgram(picking(op, inputs, picked), contraction.inner, contraction, picked)
+        return None if self.by_gemm and not is_one_matmul(program) else program
 
     def check(self, schedule: Schedule) -> list[Mistake]:
-        return too_small(schedule, "tiles of a contraction", "block_m", "block_n", "block_k")
+        keys = () if self.by_gemm else ("block_m", "block_n", "block_k")  # The runtime chooses gemm's tiles.
+        return too_small(schedule, "tiles of a contraction", *keys)
 
     def leaves(self, program: ContractionProgram) -> tuple[str, ...]:
-        """Of what is multiplied."""
-        return operands_of(program.seen, program.contraction).dot.of
+        """Of what is multiplied; gemm multiplies matrices of one dtype as they are."""
+        return () if self.by_gemm else operands_of(program.seen, program.contraction).dot.of
 
     def matmuls(self, program: ContractionProgram) -> contractions.Contraction:
         return program.contraction
 
     def module(self, program: ContractionProgram, before: Step | None, around: Around, autotune: bool) -> Module:
-        return Products(program, around, search=autotune).module()
+        return Products(program, around, self.by_gemm, autotune).module()
 
     def tests(self, spec: Spec, program: ContractionProgram, module: Module) -> FamilyTests:
         op = program.op
@@ -121,27 +129,4 @@ def _multiplies_float8(op: Op) -> bool:
 
 
 CONTRACTION = Contraction()
-
-
-class Gemm(Contraction):
-    """A matmul of two matrices of one dtype and nothing else: it needs no kernels of its own."""
-
-    def take(self, op: Op) -> ContractionProgram | None:
-        if len(op.values) > 1 or len(op.inputs) != 2:
-            return None
-        program = super().take(op)
-        return program if program is not None and is_one_matmul(program) else None
-
-    def check(self, schedule: Schedule) -> list[Mistake]:
-        """Nothing, since the runtime chooses the tiles of its own kernels."""
-        return []
-
-    def leaves(self, program: ContractionProgram) -> tuple[str, ...]:
-        """None: matrices of one dtype are multiplied as they are."""
-        return ()
-
-    def module(self, program: ContractionProgram, before: Step | None, around: Around, autotune: bool) -> Module:
-        return Products(program, around, by_gemm=True, search=autotune).module()
-
-
-GEMM = Gemm()
+GEMM = Contraction(by_gemm=True)

@@ -92,10 +92,6 @@ class ContractionKernels(Sums):
         return tuple(v.node for v in self.op.values if isinstance(v.node, Reduce) and v.node.strips)
 
     @property
-    def groups(self) -> tuple[Reduce, ...]:
-        return self.others if self.places.group else ()
-
-    @property
     def others(self) -> tuple[Reduce, ...]:
         """The reductions other than matmuls and strips."""
         nodes = (v.node for v in self.op.values if v.name not in self.products)
@@ -179,7 +175,9 @@ class ContractionKernels(Sums):
     @cached_property
     def reduced_in_tiles(self) -> set[str]:
         """The values that reductions over strips or groups read, down to the sums."""
-        names = {name for node in self.strips or self.groups for name in references(node)}
+        names = {
+            name for node in self.strips or (self.others if self.places.group else ()) for name in references(node)
+        }
         return {value.name for value in self.needed_after(names)}
 
     def is_full(self, result: Result) -> bool:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
-from ...lang.ir import Cast, Load, Node, Op, Path, Reduce, Ref
+from ...lang.ir import Cast, Load, Node, Op, Reduce, Ref
 from ...lowering.accumulate import Accumulator, Span, full_reduction, masked, padding_value
 from ...lowering.choices import Choices
 from ...lowering.lower import Compute, Lowering, compute_of
@@ -74,10 +74,6 @@ class Sums:
         own = at.index, at.size, at.load
         reduce, dtype_of = self.row_reduction, self.operands.spelled_dtype
         return Lowering(self.op, self.compute, *own, self.choices, reduce, dtype_of)
-
-    def path_of(self, node: Node, n: int) -> Path:
-        """The path on which a matmul reads a side, which several matmuls may share."""
-        return self.choices.of(*(name for name, product in self.products.items() if product.sides[n] == node))
 
     def row_reduction(self, node: Reduce, lowering: Lowering) -> Expr:
         """A reduction of the result over its columns, where a tile holds all of them, or over groups of columns, where
@@ -194,10 +190,10 @@ class Sums:
             return V[node.name].to(*first, *to)
         lowering = self.lowering(n)
         lines.loop += self.lines_before(node, lowering, n, done)
-        sharing = next(name for name, one in self.products.items() if one.sides[n] == node)
-        name = f"{sharing}_{('left', 'right')[n]}"
+        sharing = [name for name, one in self.products.items() if one.sides[n] == node]
+        name = f"{sharing[0]}_{('left', 'right')[n]}"
         if name not in done:
-            lowering.begin(name, self.path_of(node, n))
+            lowering.begin(name, self.choices.of(*sharing))
             value = lowering.expression(node)
             if self.may_lack_dim(node, n):
                 value = tl.where(self.places.on(n).mask(node.axes), value, 0.0)

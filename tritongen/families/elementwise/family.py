@@ -26,7 +26,7 @@ class Elementwise(Family[Program]):
         return program if program and not program.over else None
 
     def rows(self, program: Program) -> tuple[str, ...] | None:
-        space = map_space(program.op, tuple(value.node for value in program.op.values))
+        space = map_space(program.op)
         return space.row_axes if space.split else None
 
     def module(self, program: Program, before: Step | None, around: Around, autotune: bool) -> Module:

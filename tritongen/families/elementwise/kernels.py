@@ -36,7 +36,7 @@ class MapKernels:
 
     def __init__(self, program: Program) -> None:
         op = self.op = program.op
-        space = map_space(op, tuple(value.node for value in op.values), program.over)
+        space = map_space(op, program.over)
         space = self.space = space_of_results(program, space) if program.maps_back else space
         tile = self.tile = Tile(op, space, compute_of(op))
         if space.split or not space.dims:

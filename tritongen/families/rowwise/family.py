@@ -36,7 +36,7 @@ class Rowwise(Family[Program]):
         return program if program and program.over else None
 
     def rows(self, program: Program) -> tuple[str, ...]:
-        return row_space(program.op, program.over, tuple(value.node for value in program.op.values)).row_axes
+        return row_space(program.op, program.over).row_axes
 
     def module(self, program: Program, before: Step | None, around: Around, autotune: bool) -> Module:
         return RowsModule(program, autotune, around, RowBuilder).module()

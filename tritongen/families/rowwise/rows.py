@@ -33,8 +33,7 @@ class Rows:
 
     def __init__(self, program: Program, space: Space | None = None) -> None:
         self.program, self.op = program, program.op
-        nodes = tuple(value.node for value in self.op.values)
-        self.space = space or row_space(self.op, program.over, nodes)
+        self.space = space or row_space(self.op, program.over)
         self.compute = compute_of(self.op)
         self.pairs = exp_pairs(self.op)
         # The padding value: -inf suits a softmax and 0 nearly all else, so use the one that needs fewer guards.

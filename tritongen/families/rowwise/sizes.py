@@ -191,7 +191,7 @@ class RowSizes(Common):
 def row_after_row(program: P, around: Around) -> P:
     """The program, with per-row results stored row after row, unless rows have several dims and an input's layout."""
     op = program.op
-    space = row_space(op, program.over, tuple(value.node for value in op.values))
+    space = row_space(op, program.over)
     host = around.host(op, space, compute_of(op), around.function, around.extra)
     found = {
         result.output.name

@@ -17,7 +17,7 @@ from ..stream import Stream, multiplied_as, of_bytes
 
 def space_of(op: Op, stream: Stream) -> Space:
     """The space with the batch dimensions as rows, and the dimensions of tile, block and widths as columns."""
-    pinned = pinned_axes(tuple(value.node for value in op.values))
+    pinned = pinned_axes(op)
     free = [axis for axis in stream.batch if axis not in pinned]
     count = min(FREE_ROWS, len(free) + (BATCH in free))
     dims = folded_dims(stream.batch, pinned, {axis: str(size) for axis, size in op.sizes}, count)
