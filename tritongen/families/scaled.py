@@ -23,13 +23,6 @@ from .family import Family, Step
 from .rowwise.sizes import RowSizes
 
 
-def scaled_tile(program: Program) -> Tile:
-    """The tile of an operator, whose result is passed as an input."""
-    space = row_space(program.op, program.over)
-    op = replace(program.op, results=())
-    return Tile(op, space, compute_of(op))
-
-
 def scaled_kernel(tile: Tile) -> Kernel:
     """The kernel that multiplies the second input by the first, whose memory its result takes."""
     op = tile.op
@@ -57,9 +50,10 @@ class ScaledModule(RowSizes):
     """The module of the kernel that multiplies rows."""
 
     def __init__(self, program: Program, around: Around) -> None:
-        tile = scaled_tile(program)
+        op = replace(program.op, results=())  # The result is passed as an input.
+        tile = Tile(op, row_space(program.op, program.over), compute_of(op))
         self.kernel, self.result = scaled_kernel(tile), program.op.results[0]
-        super().__init__(replace(program, op=tile.op), False, tile.space, tile.compute, [self.kernel], around)
+        super().__init__(replace(program, op=op), False, tile.space, tile.compute, [self.kernel], around)
 
     def module(self) -> Module:
         name = self.result.output.name

@@ -205,7 +205,4 @@ class StepHost(Host):
         own = [t for t in own if t.default is None or self.is_asked(result)]
         plain = [t for t in own if t.type.is_plain]
         others = [t for t in self.op.inputs if t.name not in self.op.by_row]
-        return plain[0] if plain else replace(self, op=replace(self.op, inputs=tuple(others))).usual_like(result)
-
-    def usual_like(self, result: Result) -> Input | None:
-        return super().like(result)
+        return plain[0] if plain else Host.like(replace(self, op=replace(self.op, inputs=tuple(others))), result)

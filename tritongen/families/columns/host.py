@@ -40,13 +40,14 @@ class SumsModule(RowSizes):
 
     def module(self) -> Module:
         space = self.space
-        zeros = tuple(result.output.name for result in self.op.results if self.adds_up(result))
+        every = {*space.row_axes, *space.col_axes}
+        zeros = tuple(result.output.name for result in self.op.results if {*result.axes} != every)  # sums
         zeroing = [Do(call("columns.zero", *zeros))] if zeros else []
         nothing = self.nothing_for(is_empty((*space.row_axes, *space.col_axes)), *zeroing)
         known = self.known((self.full or self.tiles).kernel, *self.sums)
         body = self.function(self.launches(), known, self.sized(nothing))
-        every = {"sums": self.tiles, "whole": self.full, "shared": self.shared}
-        kinds = frozenset(kind for kind, kernel in every.items() if kernel is not None)
+        found = {"sums": self.tiles, "whole": self.full, "shared": self.shared}
+        kinds = frozenset(kind for kind, kernel in found.items() if kernel is not None)
         strided = self.contiguous is not None
         return self.built(body, Traffic(kinds, sums=len(self.sums), strided=strided, once=self.once))
 
@@ -87,10 +88,6 @@ class SumsModule(RowSizes):
         if laid_out == {False, True}:
             return expr(False)
         return self.contiguous_cols() if False in laid_out else None
-
-    def adds_up(self, result: Result) -> bool:
-        """Whether a result is a sum, of a column or of a row."""
-        return {*result.axes} != {*self.space.row_axes, *self.space.col_axes}
 
     def read(self, kernel: SumsKernel) -> tuple[str, ...]:
         """The inputs that each iteration of a kernel reads along the columns."""

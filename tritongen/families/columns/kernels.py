@@ -38,13 +38,10 @@ class SumsKernel:
 
 def _mapped(program: SumsProgram, op: Op) -> Op:
     """The operator with each column sum replaced by its summand, and without the sums as results."""
-    values = tuple(_summand(v) if v.name in program.sums else v for v in op.values)
+    values = tuple(
+        replace(v, node=v.node.arg) if v.name in program.sums and isinstance(v.node, Reduce) else v for v in op.values
+    )
     return replace(op, values=values, results=tuple(r for r in op.results if r.output.name not in program.sums))
-
-
-def _summand(value: Value) -> Value:
-    assert isinstance(value.node, Reduce)
-    return replace(value, node=value.node.arg)
 
 
 class Sums(Rows):
@@ -101,8 +98,7 @@ class Sums(Rows):
             for value in alike:
                 assert isinstance(value.node, Reduce)
                 self.lines.begin(value.name)
-                guard = self.needs_guard(value.node, self.other)
-                given.append(self.argument(value.node, self.lines, guard))
+                given.append(self.argument(value.node, self.lines))
                 lines += self.lines.pending
             names = [value.name for value in alike]
             sums: list[Line] = []

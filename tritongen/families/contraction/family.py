@@ -72,11 +72,13 @@ class Contraction(Family[ContractionProgram]):
         op = program.op
         gives_float8 = any(is_float8(op, result.dtype) for result in op.results)
         joined = operands_of(program.seen, program.contraction).joined
+        # Tensor cores add up products of float8 with 14 bits.
+        is_coarse = sum({*tensor.type.dtypes} <= {*FLOAT8S} for tensor in op.inputs) > 1
         # Factors that are computed are rounded to what is multiplied; results of float8 are as exact as others.
         rounds = not program.contraction.is_plain and not gives_float8
         declared = {
             "shifts": SHIFTS if compares_values(spec) else "",
-            **allowed_errors(op, is_chained=False, is_coarse=_multiplies_float8(op)),
+            **allowed_errors(op, is_chained=False, is_coarse=is_coarse),
             "rounds_factors": "True" if rounds else "",
             "stream_k": STREAM_K if "shares" in module.traffic.kinds else "",
             "joined": tuple_of((joined.first.name, joined.second.name)) if joined else "",
@@ -121,11 +123,6 @@ def narrowest(module: Module) -> str:
         return ""
     most = max(2 * summing.strips, 8 * summing.slices if summing.described and summing.slices > 2 else 0)
     return str(most) if most else ""
-
-
-def _multiplies_float8(op: Op) -> bool:
-    """Whether tensor cores may multiply float8, whose products they add up with 14 bits."""
-    return len([tensor for tensor in op.inputs if set(tensor.type.dtypes) <= set(FLOAT8S)]) > 1
 
 
 CONTRACTION = Contraction()

@@ -67,6 +67,8 @@ class Products(Common):
         empty = [V[COUNTS[role]].equals(0) for role in self.present(("batch", "rows", "cols"))]
         empty += [V[IS_FAKE]] if IS_FAKE in self.around.extra else []
         by_name = {name: V[name] for name in self.by_name()} | self.joined()
+        said = "Tiles are chosen by the lengths, so that a trace has them as constants."
+        traced: list[Statement] = [Note(said), Let(counts[0].name, runtime.map("int", counts[0].name))]
         return [
             *self.begun(known),
             *counts,
@@ -74,7 +76,7 @@ class Products(Common):
             *self.strips(),
             *self.allocated(),
             *self.nothing_for(functools.reduce(Expr.or_, empty)),
-            *(self.constant_lengths(counts[0].name) if self.is_traced else ()),
+            *(traced if self.is_traced else ()),
             *self.merged_inputs(),
             *self.again(known),
             *([Let("by_name", by_name)] if known else []),
@@ -85,12 +87,6 @@ class Products(Common):
     @property
     def returned(self) -> Term:
         return one_or_all([*map(self.as_made, self.op.results)])
-
-    def constant_lengths(self, names: Term) -> list[Statement]:
-        return [
-            Note("Tiles are chosen by the lengths, so that a trace has them as constants."),
-            Let(names, runtime.map("int", names)),
-        ]
 
     def of_one_dtype(self) -> Iterator[Statement]:
         if self.plan.given_dtype is None:

@@ -38,7 +38,8 @@ def is_windowed(program: Program) -> bool:
     if not all(_is_for_windows(node, over) for node in op.nodes):
         return False
     known = _made_of(op, program.reductions)
-    once = program.reductions if program.maps_back else [v for v in op.values if _in_window(v, over)]
+    inside = [value for value in op.values if over & {*value.node.axes} or isinstance(value.node, Reduce)]
+    once = program.reductions if program.maps_back else inside
     return not any(references(value.node) & known for value in once)
 
 
@@ -185,11 +186,6 @@ class WindowLines:
         body = [line for tensor in along for line in assembler.tile.load_lines(tensor)]
         body += [line for value in wanted for line in self.lowering.line(value)]
         return self.through(assembler, [*body, *assembler.stores(op.results)])
-
-
-def _in_window(value: Value, over: set[str]) -> bool:
-    """Whether a value varies along the window, or is reduced over it."""
-    return bool(set(value.node.axes) & over) or isinstance(value.node, Reduce)
 
 
 def _made_of(op: Op, reductions: Iterable[Value]) -> set[str]:

@@ -198,8 +198,7 @@ class RowBuilder(Rows):
         assert isinstance(node, Reduce)
         lowering.begin(value.name)
         lowering.path = self.path(state)
-        guard = state.masked and self.needs_guard(node, self.other)
-        lowering.put(*state.step(self.argument(node, lowering, guard)))
+        lowering.put(*state.step(self.argument(node, lowering, None if state.masked else False)))
         return lowering.pending
 
     def finish(self, wanted: list[Value], known: set[str], lowering: Lowering) -> list[Line]:

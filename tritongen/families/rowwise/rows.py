@@ -122,8 +122,11 @@ class Rows:
     def lowering(self, kind: type[Lowering] = Lowering) -> Lowering:
         return self.assembler.lowering(self.full, kind)
 
-    def argument(self, node: Reduce, lowering: Lowering, guard: bool) -> Expr:
-        """The argument of a reduction, in the dtype that it reduces; `guard` masks the lanes that it must ignore."""
+    def argument(self, node: Reduce, lowering: Lowering, guard: bool | None = None) -> Expr:
+        """The argument of a reduction, in the dtype that it reduces; `guard` masks the lanes that it must ignore, by
+        default where these have another value than the reduction's identity.
+        """
+        guard = self.needs_guard(node, self.other) if guard is None else guard
         value = lowering.operand(node.arg)
         has = node.arg.dtype.kind
         if node.kind in ("any", "all") and has != "bool":
@@ -146,13 +149,13 @@ class Rows:
             x = lowering.operand(node.arg)
             if known is None:
                 average = replace(node, kind="mean")
-                guarded = self.argument(average, lowering, self.needs_guard(average, self.other))
-                lowering.put(Let(mean, tl.sum(guarded, axis=1, keep_dims=True) / V.n_cols))
+                total = tl.sum(self.argument(average, lowering), axis=1, keep_dims=True)
+                lowering.put(Let(mean, total / V.n_cols))
             distance = V[f"{name}_distance"]
             lowering.put(Let(f"{name}_distance", tl.where(V.col_mask, x - mean, 0.0)))
             x = distance * distance
         else:
-            x = self.argument(node, lowering, self.needs_guard(node, self.other))
+            x = self.argument(node, lowering)
         return full_reduction(node, self.accumulator(node), V.cols, self.plain_max(value), x)
 
     def order(self, node: Scan, lowering: Lowering) -> Expr:
