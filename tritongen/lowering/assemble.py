@@ -57,9 +57,7 @@ class Assembler:
         self, reduce: Callable[[Any, Lowering], Expr] | None = None, kind: type[Lowering] = Lowering
     ) -> Lowering:
         """The lowering of nodes to expressions of its kernels."""
-        tile = self.tile
-        own = tile.index, tile.size, tile.load
-        return kind(tile.op, tile.compute, *own, self.choices, reduce, guarded=tile.guarded)
+        return self.tile.lowering(self.choices, reduce, kind)
 
     def inputs_of(
         self, values: Iterable[Value], rows: bool | None = None, cols: bool | None = None, window: bool | None = None

@@ -5,8 +5,9 @@ from __future__ import annotations
 import ast
 import functools
 import math
-from collections.abc import Container, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator
 from dataclasses import dataclass, replace
+from typing import Any
 
 from ..lang.integers import INT64, Integers, bounds_of_dtypes, operands
 from ..lang.ir import Call, Choose, Constant, Index, Load, Node, Op, Reduce, Ref, Result, Scalar, Value, children, walk
@@ -15,6 +16,7 @@ from ..nest.ir import Branch, Do, Let, Line
 from ..nest.values import Expr, Term, V, expr, joined, product, runtime, tl, total
 from ..passes.structure import reached, references
 from ..spec.types import BATCH, FLOAT8S, Input
+from .choices import Choices
 from .guards import Guard
 from .lower import Compute, Lowering
 from .space import Dim, Space
@@ -300,6 +302,16 @@ class Tile:
         return [Branch(test, (*first, store))] if test else [*first, store]
 
     # For the lowering
+
+    def lowering(
+        self, choices: Choices, reduce: Callable[[Any, Lowering], Expr] | None = None, kind: type[Lowering] = Lowering
+    ) -> Lowering:
+        own = self.index, self.size, self.load, choices, reduce, self.dtype_of, self.guarded
+        return kind(self.op, self.compute, *own)
+
+    def dtype_of(self, name: str) -> str:
+        """How kernels spell the dtype of an input."""
+        return f"{name}_ptr.dtype.element_ty"
 
     def index(self, axis: str) -> Expr:
         dim = next(dim for dim in (*self.space.dims, *self.space.taken) if axis in dim.axes)

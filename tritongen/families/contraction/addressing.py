@@ -211,6 +211,10 @@ class Places(Tile):
         is_read = self.side is not None and node.name in self.matrices
         return V[node.name].to(*(Tile.widen(self, self.op.input(node.name)) if is_read else ()))
 
+    def dtype_of(self, name: str) -> str:
+        """Of a matrix, to which not all kernels have a pointer, it is a constant."""
+        return f"{name.upper()}_DTYPE" if name in self.matrices else Tile.dtype_of(self, name)
+
     def size(self, axes: tuple[str, ...]) -> Expr:
         return V.n_rows if {*axes} == {*self.contraction.rows} else Tile.size(self, axes)
 

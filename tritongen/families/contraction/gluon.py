@@ -7,7 +7,6 @@ from functools import cached_property
 from itertools import chain
 
 from ...lang.promotion import is_float8
-from ...lowering.tile import loads
 from ...lowering.views import Kernel
 from ...nest.ir import Let, Line, names_of, nested
 from ...nest.values import Expr, V, expr
@@ -134,8 +133,7 @@ class GluonBuilder(ContractionKernels):
     def ending(self) -> tuple[list[Line], list[Line]]:
         """The lines that load the other inputs, and the math of the result."""
         values = [v for v in self.needed_after([self.op.results[0].output.name]) if v.name not in self.contraction.sums]
-        names = {load.name for load in loads(value.node for value in values)}
-        reads = [line for one in self.vectors if one.name in names for line in self.places.load_lines(one)]
+        reads = [*nested(self.assembler.reads(values))]
         lowering = self.lowering()
         return reads, [*nested(line for value in values for line in lowering.line(value))]
 

@@ -127,10 +127,7 @@ class ContractionKernels(Sums):
         if self.places.group:
             lines += [Let(name, runtime.in_groups(name, self.places.group)) for name in self.contraction.sums]
         values = needed(self.op.values, [result.output.name for result in self.op.results], self.contraction.sums)
-        names = {load.name for load in loads(value.node for value in values)}
-        for tensor in self.op.inputs:
-            if tensor.name in names:
-                lines += under(self.choices.reading(tensor.name, values), self.places.load_lines(tensor))
+        lines += self.assembler.reads(values)
         for name in self.contraction.sums:
             lines += self.as_stored(name)
         for value in values:
@@ -350,7 +347,9 @@ class ContractionKernels(Sums):
         dot = V.dot if self.operands.converts else V[self.operands.matrices[0].name].dtype
         constexprs = {param.name: V[param.name] for param in self.op.params if param.kind in ("bool", "enum")}
         constexprs |= {"DOT": tensors.triton_dtype(dot), "SUM": tensors.accumulator_dtype(dot), "COMPUTE": V.compute}
-        constexprs |= {one.dtype: tensors.triton_dtype(V[one.name].dtype) for one in self.operands.matrices}
+        constexprs |= {
+            self.places.dtype_of(one.name): tensors.triton_dtype(V[one.name].dtype) for one in self.operands.matrices
+        }
         return found + [Argument(f"{name}: tl.constexpr", value) for name, value in constexprs.items()]
 
     def kernel(self, suffix: str, doc: str, body: Nest, blocks: tuple[str, ...] = BLOCKS) -> Kernel:

@@ -34,11 +34,6 @@ class Operand:
         """The kernel's name for whether the inner axes come last in memory."""
         return f"{self.name.upper()}_INNER_LAST"
 
-    @property
-    def dtype(self) -> str:
-        """The kernel's name for the dtype of its elements: not all kernels have a pointer to those."""
-        return f"{self.name.upper()}_DTYPE"
-
 
 @dataclass(frozen=True, slots=True)
 class Joined:
@@ -88,11 +83,6 @@ class Operands:
     @property
     def names(self) -> frozenset[str]:
         return frozenset(operand.name for operand in self.matrices)
-
-    def spelled_dtype(self, name: str) -> str:
-        """How kernels spell the dtype of an input."""
-        own = (operand.dtype for operand in self.matrices if operand.name == name)
-        return next(own, f"{name}_ptr.dtype.element_ty")
 
 
 def operands_of(op: Op, contraction: Contraction) -> Operands:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from ...lang.ir import Cast, Load, Node, Op, Reduce, Ref
 from ...lowering.accumulate import Accumulator, Span, full_reduction, masked, padding_value
-from ...lowering.choices import Choices
+from ...lowering.assemble import Assembler
 from ...lowering.lower import Compute, Lowering, compute_of
 from ...lowering.tile import needed
 from ...nest.ir import Accumulate, Let, Line, nested, under
@@ -47,7 +47,6 @@ class Sums:
         self.op, self.contraction = program.seen, contraction
         self.pads = is_one_matmul(program)  # whether the strided kernel may load the padding of copies
         self.products = {product.name: product for product in contraction.products}
-        self.choices = Choices(self.op)
         self.inside = needed(self.op.values, self.products)
         self.operands = operands_of(self.op, contraction)
         self.compute = compute_of(self.op)
@@ -64,16 +63,15 @@ class Sums:
             picked=program.picked,
             restored=self.operands.widened_integers,
         )
+        self.assembler = Assembler(self.places)
+        self.choices = self.assembler.choices
         self.triangle = triangle_condition(self.op, contraction)
 
     # Expressions
 
     def lowering(self, side: int | None = None) -> Lowering:
         """The lowering for the math of one `side`; without one, for the epilogue and the scales of groups."""
-        at = self.places.on(side)
-        own = at.index, at.size, at.load
-        reduce, dtype_of = self.row_reduction, self.operands.spelled_dtype
-        return Lowering(self.op, self.compute, *own, self.choices, reduce, dtype_of)
+        return self.places.on(side).lowering(self.choices, self.row_reduction)
 
     def row_reduction(self, node: Reduce, lowering: Lowering) -> Expr:
         """A reduction of the result over its columns, where a tile holds all of them, or over groups of columns, where
