@@ -313,8 +313,7 @@ class Algebra:
             own = factors(value.node)
             fits = sum(map(abs, own.factors.values())) > 1 and own.coefficient == 1
             if fits and all(contains(term.factors.get(node, 0), power) for node, power in own.factors.items()):
-                ref = Ref(value.name, value.node.axes, value.node.dtype)
-                return self._recognised(term * own**-1 * Term(1.0, {ref: 1}))
+                return self._recognised(term * own**-1 * Term(1.0, {value.ref: 1}))
         return self._with_logarithms(term)
 
     def _with_means(self, term: Term) -> Term:
@@ -364,8 +363,7 @@ class Algebra:
             rest = {node: wanted.get(node, 0) - times * own.get(node, 0) for node in {**wanted, **own}}
             left = [Term(c, {node: 1}) for node, c in rest.items() if c]
             if len(left) < len(wanted) - 1:
-                ref = Ref(value.name, value.node.axes, value.node.dtype)
-                return self.sum([*left, Term(times, {ref: 1})])
+                return self.sum([*left, Term(times, {value.ref: 1})])
         return None
 
     def linear(self, node: Node) -> dict[Node, float]:

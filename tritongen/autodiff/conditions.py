@@ -11,7 +11,7 @@ from dataclasses import replace
 from ..lang.ir import Call, Load, Node, Op, Ref, Take, Value, children, walk
 from ..lang.rewrite import replaced
 from ..passes.contractions import is_product
-from ..passes.structure import is_extremum, reached, references
+from ..passes.structure import below, is_extremum
 from .sharing import values_in_order
 
 
@@ -59,8 +59,7 @@ def _conditions(nodes: Iterable[Node]) -> list[Node]:
 def _is_known(op: Op, condition: Node) -> bool:
     """Whether a condition reads only inputs and values of the forward, at least one, elementwise and no extrema."""
     own = {tensor.name for tensor in op.inputs}
-    below = [op.value(name).node for name in reached(op.refs, references(condition), ())]
-    nodes = [*walk(condition), *(part for node in below for part in walk(node))]
+    nodes = below(op, condition)
     read = [part for part in nodes if isinstance(part, Load)]
     moved = any(isinstance(part, Take) or (isinstance(part, Load) and part.at) for part in nodes)
     return bool(read) and {load.name for load in read} <= own and not moved and not any(map(is_extremum, nodes))

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from ..lang.integers import bounds_in
+from ..lang.integers import bounds_in, bounds_of_call
 from ..lang.ir import Call, Cast, Choose, Constant, Node, Op, Reduce, Ref, Scalar, Size, Take
 from ..passes.exponentials import resolve
 from .algebra import Algebra
@@ -34,6 +34,7 @@ _RISING: dict[str, Callable[[float], float]] = {
     "sqrt": lambda x: math.sqrt(max(x, 0.0)),
     "log": lambda x: math.log(x) if x > 0 else -math.inf,
 }
+_CHOOSING = frozenset("abs where clamp clamp_min clamp_max maximum minimum".split())
 _OTHERS = frozenset("pow tan asin acos acosh atanh erfinv lgamma logit".split())
 
 
@@ -97,8 +98,7 @@ class Reals:
             case Cast(arg=arg) | Take(arg=arg):
                 return self.bounds(arg)
             case Choose(then=then, other=other) | Call(function="where", args=(_, then, other)):
-                (a, b), (c, d) = self.bounds(then), self.bounds(other)
-                return min(a, c), max(b, d)
+                return self.called("where", (then, other))
             case Reduce():
                 return self.reduced(node)
             case Call(function="mul" | "div" | "neg" | "square" | "reciprocal"):
@@ -134,17 +134,9 @@ class Reals:
 
     def called(self, function: str, args: tuple[Node, ...]) -> Bounds:
         bounds = [self.bounds(arg) for arg in args]
-        (a, b), (c, d) = bounds[0], bounds[-1]
-        match function:
-            case "abs":
-                return max(a, -b, 0.0), max(-a, b)
-            case "maximum" | "clamp_min":
-                return max(a, c), max(b, d)
-            case "minimum" | "clamp_max":
-                return min(a, c), min(b, d)
-            case "clamp":
-                low, high = self.called("maximum", args[:2])
-                return min(low, c), min(high, d)
+        if function in _CHOOSING:
+            return bounds_of_call(function, bounds) or EVERY
+        (a, b), *_ = bounds
         if function in _RISING:
             return _RISING[function](a), _RISING[function](b)
         return _WITHIN.get(function, EVERY)

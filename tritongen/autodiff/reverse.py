@@ -36,7 +36,7 @@ from ..lang.promotion import is_float8
 from ..lang.rewrite import rebuild
 from ..passes.empty_sums import Axes, possibly_empty
 from ..passes.shifts import only_shifts
-from ..passes.structure import is_extremum
+from ..passes.structure import is_extremum, line_of
 from ..spec.types import FLOATS, Grad
 from .algebra import ONE, Algebra
 from .reals import IsSeen
@@ -133,7 +133,7 @@ class Reverse:
         self.begin()
         for value in reversed(self.op.values):
             if value.name in self.flowing and self.active[value.name] and value.name not in self.still:
-                self.line = self.line_of(value)
+                self.line = line_of(self.op, value)
                 g = self.algebra.add(*self.flowing[value.name])
                 self.push(value.node, g, value)
         for name in self.grad.wrt:
@@ -181,10 +181,6 @@ class Reverse:
             line = self.lines.get(own)
             self.renamed[node] = Ref(line, own.axes, own.dtype) if line else own
         return self.renamed[node]
-
-    def line_of(self, value: Value) -> str:
-        after = self.op.values[self.op.values.index(value) :]
-        return next((v.name for v in after if v.source), value.name)
 
     def flat(self, name: str) -> Mistake:
         dtypes = self.op.input(name).type.dtypes
@@ -433,7 +429,7 @@ class Reverse:
         for value in self.op.values:
             match value.node:
                 case Reduce(kind="mean", arg=arg, over=over) if (arg, over) == (node.arg, node.over):
-                    return Ref(value.name, value.node.axes, value.node.dtype)
+                    return value.ref
         return replace(node, kind="mean", correction=0)
 
     def scatter(self, name: str, own: tuple[str, ...], at: tuple[tuple[str, Node], ...], g: Node) -> None:

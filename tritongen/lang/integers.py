@@ -11,6 +11,7 @@ import math
 import operator
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any, TypeVar
 
 from ..spec.types import RANGES, Input, Param
 from .facts import fact
@@ -35,6 +36,7 @@ from .ir import (
 )
 
 Bounds = tuple[int, int]
+N = TypeVar("N", int, float)
 
 INT32, INT64 = RANGES["int32"], RANGES["int64"]
 # Values in these bounds that wrap around are negative in int32, so they remain out of range as an index.
@@ -216,7 +218,7 @@ def bounds_of_dtypes(dtypes: tuple[str, ...]) -> Bounds | None:
     return min(lows), max(highs)
 
 
-def bounds_of_call(function: str, terms: Sequence[Bounds | None]) -> Bounds | None:
+def bounds_of_call(function: str, terms: Sequence[tuple[N, N] | None]) -> tuple[N, N] | None:
     """The bounds of a function's result, given the bounds of its arguments; None if unknown."""
     known = [term for term in terms if term is not None]
     if len(known) < len(terms):
@@ -229,7 +231,7 @@ def bounds_of_call(function: str, terms: Sequence[Bounds | None]) -> Bounds | No
         return min(found), max(found)
     match function:
         case "abs":
-            return 0, max(abs(a), abs(b))
+            return max(a, -b, 0), max(-a, b)
         case "positive" | "bitwise_not" | "bitwise_right_shift" | "floor_divide":
             most = max(abs(a), abs(b)) + 1
             return (a, b) if function == "positive" or (a >= 0 and c >= 0) else (-most, most)
@@ -247,7 +249,7 @@ def bounds_of_call(function: str, terms: Sequence[Bounds | None]) -> Bounds | No
 
 
 # Functions whose least and greatest results are at the bounds of their arguments.
-_AT_CORNERS: dict[str, Callable[[int, int], int]] = {
+_AT_CORNERS: dict[str, Callable[[Any, Any], Any]] = {
     "add": operator.add,
     "sub": operator.sub,
     "mul": operator.mul,

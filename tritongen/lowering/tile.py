@@ -14,7 +14,7 @@ from ..lang.ir import Call, Choose, Constant, Index, Load, Node, Op, Reduce, Ref
 from ..nest.access import Access, Address, if_given
 from ..nest.ir import Branch, Do, Let, Line
 from ..nest.values import Expr, Term, V, expr, joined, product, runtime, tl, total
-from ..passes.structure import reached, references
+from ..passes.structure import below
 from ..spec.types import BATCH, FLOAT8S, Input
 from .choices import Choices
 from .guards import Guard
@@ -248,7 +248,7 @@ class Tile:
                 position = lowering.hoist("at", position)
             terms.append(self.offset(position, at[moved], lowering.integers) * mine.stride(dim))
             if bounds := self.open_bounds(position, at[moved], moved, lowering.integers):
-                masks = nodes_of(self.op, at[moved])
+                masks = below(self.op, at[moved])
                 varies = any(self.moves(at[moved].axes)) and not any(map(self.is_one_for_a_block, masks))
                 is_tile = varies or (mask is None and any(isinstance(part, Reduce) for part in masks))
                 own = checks if is_tile else alike
@@ -261,7 +261,7 @@ class Tile:
 
     def may_be_one(self, node: Load) -> bool:
         """Whether a block of columns may gather one element, at a position that lanes beyond the end have, too."""
-        parts = [part for _, index in node.at for part in nodes_of(self.op, index)]
+        parts = [part for _, index in node.at for part in below(self.op, index)]
         alike = any(map(self.is_one_for_a_block, parts)) and {*self.op.input(node.name).type.axes} <= {*dict(node.at)}
         moving = [part for part in parts if isinstance(part, Load | Index | Reduce) and any(self.moves(part.axes))]
         return alike and not self.moves(node.axes)[0] and all(map(self.is_one_for_a_block, moving))
@@ -391,14 +391,6 @@ def meets_tensors(op: Op, name: str) -> bool:
     plain = [n for n in uses if isinstance(n, Call) and n.function in ("add", "sub", "mul", "div", "where")]
     bare = any(isinstance(value.node, Load) and value.node.name == name for value in op.values)
     return not bare and len(plain) == len(uses) and all(any(map(there, operands(node))) for node in plain)
-
-
-def nodes_of(op: Op, node: Node) -> list[Node]:
-    """The nodes of an expression and of the values that it refers to."""
-    values = {value.name: value.node for value in op.values}
-    refs = {name: references(one) for name, one in values.items()}
-    nodes = [node, *(values[name] for name in reached(refs, references(node), ()))]
-    return [part for one in nodes for part in walk(one)]
 
 
 def indices(op: Op) -> set[str]:

@@ -12,11 +12,10 @@ from ..lang.promotion import promote
 from ..lang.rewrite import named
 from ..spec.types import FLOATS
 from .empty_sums import outside
-from .epilogues import STRIP_COLS, below, check_reductions, groups_of, refused
+from .epilogues import STRIP_COLS, check_reductions, groups_of, refused
 from .factors import factors_of, scales_by_group, without_casts
 from .picked import Picked
-from .sides import free_axes, two_sides
-from .structure import of_strips, reached
+from .structure import below, of_strips, reached
 
 
 @dataclass(frozen=True, slots=True)
@@ -305,6 +304,34 @@ def _sides(op: Op, node: Node, by_group: bool) -> _Sides | None:
     # Integers would wrap around before they are widened.
     sides = two_sides(inside, node.over, node.dtype.kind == "float") if inside else None
     return _Sides(*sides, outside, node.over) if sides else None
+
+
+def two_sides(
+    factors: list[Node], over: tuple[str, ...], outer: bool
+) -> tuple[tuple[Node, ...], tuple[Node, ...]] | None:
+    """The factors by side, each side with a free axis that the other lacks; None if that is impossible.
+
+    A factor with a free axis that neither side has joins the side with fewer, if `outer` products are allowed.
+    """
+    first, *others = sorted(factors, key=lambda factor: -len(factor.axes))
+    left: tuple[Node, ...] = (first,)
+    right: tuple[Node, ...] = ()
+    for factor in others:
+        own, ours, theirs = (free_axes(side, over) for side in ((factor,), left, right))
+        joins_right = not right or own <= theirs
+        if not (own <= ours or joins_right or outer):
+            return None
+        if own <= ours or (not joins_right and len(ours) < len(theirs)):
+            left = (*left, factor)
+        else:
+            right = (*right, factor)
+    ours, theirs = free_axes(left, over), free_axes(right, over)
+    return (left, right) if ours - theirs and theirs - ours else None
+
+
+def free_axes(factors: tuple[Node, ...], over: tuple[str, ...]) -> frozenset[str]:
+    """The axes of a side that are not summed."""
+    return frozenset(axis for factor in factors for axis in factor.axes) - set(over)
 
 
 def product_of(factors: tuple[Node, ...]) -> Node:

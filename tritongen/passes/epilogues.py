@@ -6,8 +6,8 @@ import math
 from collections.abc import Container, Iterable
 
 from ..diagnostics.report import Mistake, Mistakes
-from ..lang.ir import Node, Op, Reduce, Ref, Value, walk
-from .structure import reached, references
+from ..lang.ir import Node, Op, Reduce, Ref, Value
+from .structure import below, line_of
 
 WIDEST = 256  # columns that one tile holds, so that it can reduce them
 WIDEST_GROUP = 128  # columns of a group, over all sums of a tile: each half of a tile has full groups
@@ -55,9 +55,7 @@ def _check_row(op: Op, value: Value, cols: frozenset[str], is_after: bool) -> No
     """Refuse a reduction, unless it is of the product's result over full rows that fit in a tile, and no variance."""
     assert isinstance(value.node, Reduce)
     sizes = dict(op.sizes)
-    width = 1
-    for axis in cols:
-        width *= sizes.get(axis, WIDEST + 1)
+    width = math.prod(sizes.get(axis, WIDEST + 1) for axis in cols)
     over = ", ".join(value.node.over)
     if not is_after:
         hint = "reduce in a spec of its own, whose result is an input here"
@@ -88,16 +86,8 @@ def _check_strips(op: Op, value: Value, rows: frozenset[str], cols: frozenset[st
         raise refused(op, value.name, what, "reduce in a spec of its own")
 
 
-def below(op: Op, node: Node) -> list[Node]:
-    """All nodes of the expression `node`, and of the lines that it refers to."""
-    lines = reached(op.refs, references(node), ())
-    nodes = (node, *(value.node for value in op.values if value.name in lines))
-    return [part for one in nodes for part in walk(one)]
-
-
 def refused(op: Op, name: str, found: str, hint: str) -> Mistakes:
-    after = op.values[op.values.index(op.value(name)) :]
-    line = next((value.name for value in after if value.source), name)
+    line = line_of(op, op.value(name))
     return Mistakes(
         Mistake("TG601", f"{line} {found}, which no kernel of a contraction does", ("compute", line), hint=hint)
     )

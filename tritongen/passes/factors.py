@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 
-from ..lang.ir import BOOL, INT64, Call, Cast, Constant, Dtype, Load, Node, Op, Ref, Size, children, walk
+from ..lang.ir import BOOL, INT64, Call, Cast, Constant, Dtype, Load, Node, Op, Ref, Size, children
 from ..spec.grammar import READ_DTYPES
 from ..spec.types import FLOAT8S, FLOATS
 from .exponentials import resolve
-from .sides import are_outer
+from .structure import below
 
 SHORTEST = 32  # terms of a group that is summed separately: as many bytes as tensor cores multiply at once
 
@@ -54,7 +54,9 @@ def flat_product(node: Node, op: Op | None = None) -> Iterator[Node]:
 
 def is_outer(op: Op, node: Node) -> bool:
     """Whether a node is a product of factors that all lack some of its axes."""
-    return are_outer(factors_of(op, node, node.axes, False))
+    factors = factors_of(op, node, node.axes, False)
+    axes = {axis for factor in factors for axis in factor.axes}
+    return all({*factor.axes} < axes for factor in factors)
 
 
 def unless_empty(factor: Node, *over: str) -> Call:
@@ -84,8 +86,7 @@ def without_casts(op: Op, left: Node, right: Node, in_groups: bool) -> tuple[Nod
 
 def _bytes_before(op: Op, factor: Node) -> Load | None:
     """The load of int8 or float8 that a factor only casts to a float, or of int8 only cast to int16 or int32."""
-    while isinstance(factor, Ref):
-        factor = op.value(factor.name).node
+    factor = resolve(op, factor)
     if not isinstance(factor, Cast) or not isinstance(factor.arg, Load) or factor.arg.at:
         return None
     dtypes = set(op.input(factor.arg.name).type.dtypes)
@@ -131,22 +132,12 @@ def dtypes_of(op: Op, leaf: str) -> tuple[str, ...]:
 
 def not_as_floats(op: Op, nodes: Sequence[Node]) -> set[str]:
     """The inputs that `nodes`, or lines that they refer to, use in expressions other than floats."""
-    found: set[str] = set()
-    for part in (part for node in nodes for part in walk(node)):
-        if isinstance(part, Ref):
-            found |= not_as_floats(op, [op.value(part.name).node])
-        elif part.dtype.kind != "float":
-            found |= {node.name for node in children(part) if isinstance(node, Load)}
-    return found
+    found = (
+        part for node in nodes for part in below(op, node) if part.dtype.kind != "float" and not isinstance(part, Ref)
+    )
+    return {node.name for part in found for node in children(part) if isinstance(node, Load)}
 
 
-def _names(op: Op, nodes: set[Node] | list[Node]) -> set[str]:
+def _names(op: Op, nodes: Iterable[Node]) -> set[str]:
     """The inputs and lines that `nodes` are computed from."""
-    found: set[str] = set()
-    for node in nodes:
-        for part in walk(node):
-            if isinstance(part, Load | Ref):
-                found.add(part.name)
-            if isinstance(part, Ref):
-                found |= _names(op, [op.value(part.name).node])
-    return found
+    return {part.name for node in nodes for part in below(op, node) if isinstance(part, Load | Ref)}

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 
-from ..lang.ir import Call, Index, Load, Node, Op, walk
+from ..lang.ir import Call, Index, Load, Node, Op
 from ..spec.types import BATCH
-from .structure import reached, references
+from .structure import below
 
 COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge", "sub")
 
@@ -27,12 +27,11 @@ def by_likelihood(op: Op, axes: Iterable[str]) -> list[str]:
 
 def _compared(op: Op) -> set[str]:
     """The axes whose positions, or integer inputs along them, are compared with those along another axis."""
-    refs = op.refs
     found: set[str] = set()
     for node in op.nodes:
         match node:
             case Call(function=function, args=(left, right)) if function in COMPARISONS:
-                one, other = ({*_along(op, side, refs)} for side in (left, right))
+                one, other = ({*_along(op, side)} for side in (left, right))
                 pairs = ((mine, yours) for kind, mine in one for other_kind, yours in other if kind == other_kind)
                 for pair in pairs:
                     if pair[0] not in right.axes and pair[1] not in left.axes:
@@ -40,10 +39,9 @@ def _compared(op: Op) -> set[str]:
     return found
 
 
-def _along(op: Op, node: Node, refs: Mapping[str, Iterable[str]]) -> Iterator[tuple[type[Node], str]]:
+def _along(op: Op, node: Node) -> Iterator[tuple[type[Node], str]]:
     """The axes of positions (`Index`) and of integer inputs (`Load`) that a node is computed from."""
-    nodes = (node, *(op.value(name).node for name in reached(refs, references(node), ())))
-    for part in (part for one in nodes for part in walk(one)):
+    for part in below(op, node):
         match part:
             case Index(axis=axis):
                 yield Index, axis

@@ -259,6 +259,12 @@ def reached(refs: Mapping[str, Iterable[str]], roots: Iterable[str], known: Cont
     return found
 
 
+def below(op: Op, node: Node) -> list[Node]:
+    """The nodes of an expression, and of the lines that it refers to."""
+    lines = reached(op.refs, node.references, ())
+    return [part for one in (node, *(op.value(name).node for name in lines)) for part in one.nodes]
+
+
 def with_read_values(op: Op) -> Op:
     """The operator without values that no result depends on."""
     read = reached(op.refs, [result.output.name for result in op.results], ())

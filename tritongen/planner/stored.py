@@ -7,13 +7,28 @@ from dataclasses import replace
 from itertools import combinations
 
 from ..lang.facts import fact
-from ..lang.ir import ALWAYS, COMPUTE, Dtype, Node, Op, Reduce, Ref, Result, ScatterSum, Take, Value, children, walk
+from ..lang.ir import (
+    ALWAYS,
+    COMPUTE,
+    Dtype,
+    Load,
+    Node,
+    Op,
+    Reduce,
+    Ref,
+    Result,
+    ScatterSum,
+    Take,
+    Value,
+    children,
+    walk,
+)
 from ..lang.names import fresh
 from ..lang.promotion import kind_of
 from ..lang.rewrite import as_loads
 from ..lowering.tile import needed
 from ..passes.contractions import is_product, sides_of
-from ..passes.structure import SAVES, is_extremum, reached, reads, references
+from ..passes.structure import SAVES, below, is_extremum, reached, reads, references
 from ..passes.taken_integers import integers_taken
 from ..spec.types import BATCH, BOOLS, COMPUTED, DTYPE_CLASSES, FLOATS, INTS, Input, Output, TensorType, plain_shape
 from .naming import is_full, may_be_absent
@@ -199,9 +214,7 @@ def _activations_first(op: Op, node: Node, left: Node, right: Node) -> tuple[Nod
 
 
 def _made_of(op: Op, node: Node) -> list[Input]:
-    refs = op.refs
-    nodes = [node, *(op.value(name).node for name in reached(refs, references(node), ()))]
-    read = {name for one in nodes for name in reads(one)}
+    read = {part.name for part in below(op, node) if isinstance(part, Load)}
     return [tensor for tensor in op.inputs if tensor.name in read]
 
 
