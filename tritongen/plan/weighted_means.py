@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Container, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -227,29 +227,28 @@ class _Finder:
                 return node if name in self.fit else None
             case Call(args=(self.largest, Constant(value=value) as low)) if value == -math.inf and node.dtype == BOOL:
                 return rebuild(node, (self.lse_of_scores(), low))  # The largest is -inf where lse is.
-        return self.product(node, self.fit) or self.from_children(node) or self.product(node, ())
-
-    def from_children(self, node: Node) -> Node | None:
+        if (product := self.product(node)) is not None:
+            return product
         made = [self.made(part) for part in children(node)]
         return None if None in made else rebuild(node, tuple(filter(None, made)))
 
-    def factors(self, node: Node, times: int, known: Container[str]) -> Iterator[tuple[Node, int]]:
-        """The factors (1) and divisors (-1) of a node; values of sums are decomposed unless they are `known`."""
+    def factors(self, node: Node, times: int) -> Iterator[tuple[Node, int]]:
+        """The factors (1) and divisors (-1) of a node; values of sums are decomposed unless they fit."""
         match node:
             case Call(function="mul", args=args):
                 for arg in args:
-                    yield from self.factors(arg, times, known)
+                    yield from self.factors(arg, times)
             case Call(function="div", args=(above, below)):
-                yield from self.factors(above, times, known)
-                yield from self.factors(below, -times, known)
-            case Ref(name=name) if name in self.of_sums - self.raw and name not in known:
-                yield from self.factors(self.op.value(name).node, times, known)
+                yield from self.factors(above, times)
+                yield from self.factors(below, -times)
+            case Ref(name=name) if name in self.of_sums - self.raw - self.fit:
+                yield from self.factors(self.op.value(name).node, times)
             case _:
                 yield node, times
 
-    def product(self, node: Node, known: Container[str]) -> Node | None:
+    def product(self, node: Node) -> Node | None:
         """A mean times and divided by other factors; None if the factors that depend on sums form no mean."""
-        factors = list(self.factors(node, 1, known))
+        factors = list(self.factors(node, 1))
         inner = [(factor, times) for factor, times in factors if references(factor) & self.of_sums - self.fit]
         terms: Terms = {}
         for factor, times in inner:
