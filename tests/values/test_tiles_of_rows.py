@@ -97,7 +97,7 @@ def test_sums_beside_a_transpose(given: str, axes: str, contiguous: str, tmp_pat
         assert choose(4096, 4096, False).kwargs == {"BLOCK_M": 64, "BLOCK_N": 64}
         assert choose(2**20, 4, False).kwargs == {"BLOCK_M": 1024, "BLOCK_N": 4}
     else:
-        assert "rowwise.run_" in written
+        assert "columns." not in written
     x = torch.randn([{"M": 5, "N": 70, "P": 3}[axis] for axis in order], dtype=torch.float64, requires_grad=True)
     b = torch.randn(5, dtype=torch.float64, requires_grad=True)
     turned = x.permute([order.index(axis) for axis in axes.split(", ")])
