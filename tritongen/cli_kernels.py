@@ -104,9 +104,9 @@ def formula(paths: tuple[str, ...], words: tuple[str, ...], form: str) -> int:
 def _line(checked: Checked) -> str:
     """A line on an operator: how many cases agree, how many differ, and why others were not judged."""
     why = Counter(one.unjudged for one in checked.verdicts if one.unjudged)
-    alike = sum(not one.unjudged and not one.difference for one in checked.verdicts)
+    n_equal = sum(not one.unjudged and not one.difference for one in checked.verdicts)
     different = len(checked.findings)
-    counts = [f"{count(alike, 'case')} alike", f"{different:,} different" if different else ""]
+    counts = [f"{count(n_equal, 'case')} alike", f"{different:,} different" if different else ""]
     counts += [f"{number:,} not judged ({reason})" for reason, number in sorted(why.items())]
     return f"{checked.op}: {', '.join(filter(None, counts))}"
 

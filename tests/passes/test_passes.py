@@ -24,12 +24,12 @@ from tritongen.lang.typecheck import typecheck
 from tritongen.lang.unparse import spelled
 from tritongen.passes.contractions import contraction_of
 from tritongen.passes.exponentials import exp_pairs
+from tritongen.passes.gathered import gathered_in, with_gathers_inside
 from tritongen.passes.lost_rows import with_lost_rows
 from tritongen.passes.merged_axes import axes_together
 from tritongen.passes.merged_sums import sharing_sums
 from tritongen.passes.operand_sums import means_as_sums, operand_sums_first
 from tritongen.passes.paged import pages_of
-from tritongen.passes.picked import picked_in, with_picks_inside
 from tritongen.passes.rounded_weights import weights_before_casts
 from tritongen.passes.shared_sums import shared_sums_first
 from tritongen.passes.structure import name_reductions, read_lines, without_aliases
@@ -107,8 +107,8 @@ PASSES: dict[str, tuple[Callable[[Spec], Op], Callable[[Op], object]]] = {
     "name_reductions": (lines, name_reductions),
     "operand_sums": (named, operand_sums_first),
     "paged": (named, pages_of),
-    "picked": (named, picked_in),
-    "picks_inside": (named, with_picks_inside),
+    "picked": (named, gathered_in),
+    "picks_inside": (named, with_gathers_inside),
     "read_lines": (lines, lambda op: read_lines(op, ())),
     "rows_named": (named, naming.rows_named),
     "scattered_named": (gradient, naming.scattered_named),

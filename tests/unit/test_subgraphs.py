@@ -16,8 +16,8 @@ from tritongen.lang.typecheck import typecheck
 from tritongen.lowering.tile import needed
 from tritongen.passes.structure import name_reductions
 from tritongen.plan.backward import plan_operator
-from tritongen.planner.beside import Beside
 from tritongen.planner.cut import cut
+from tritongen.planner.pruning import Pruning
 from tritongen.planner.stored import may_be_stored
 from tritongen.planner.subgraphs import Subgraph, Subgraphs
 from tritongen.spec.read import read_spec
@@ -185,7 +185,7 @@ class Asking:
 )
 def test_what_is_refused_no_family_takes(text: str, most: int) -> None:
     op = name_reductions(typecheck(read_spec("refused.toml", text)))
-    parts, beside = Subgraphs(op, Asking()), Beside(op)
+    parts, beside = Subgraphs(op, Asking()), Pruning(op)
     names = [value.name for value in op.values if may_be_stored(op, value)]
     refused = 0
     for left_out in (some for count in range(most + 1) for some in combinations(names, count)):
@@ -194,7 +194,7 @@ def test_what_is_refused_no_family_takes(text: str, most: int) -> None:
         for one in (*((target,) for target in targets), *combinations(targets, 2)):
             if beside.refuses(frozenset(parts.in_order(parts.made_of(one, stored))), one):
                 refused += 1
-                assert parts.part(one, stored).step is None
+                assert parts.subgraph(one, stored).step is None
     assert refused > 100
 
 

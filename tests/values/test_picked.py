@@ -40,7 +40,7 @@ def test_no_step_stores_what_is_picked() -> None:
     inner = [one for step in backward.plan.steps for one in step.family.steps(step.program) or (step,)]
     (dx,) = (step for step in inner if step.op.results[0].output.name == "dx")
     assert isinstance(dx.program, ContractionProgram)
-    assert [one.name for one in dx.program.picked] == ["weight"]
+    assert [one.name for one in dx.program.gathered] == ["weight"]
 
 
 @pytest.mark.parametrize(

@@ -203,9 +203,9 @@ class Algebra:
     def _joined(self, terms: list[Term]) -> list[Term]:
         """Merge choices by the same condition: `where(c, a, 0) + where(c, 0, b)` becomes `where(c, a, b)`."""
         found: dict[object, list[Term]] = {}
-        for part in terms:
-            half = half_of(part)
-            found.setdefault(id(part) if half is None else (type(half), children(half)[0]), []).append(part)
+        for term in terms:
+            half = half_of(term)
+            found.setdefault(id(term) if half is None else (type(half), children(half)[0]), []).append(term)
         joined = []
         for same in found.values():
             half = half_of(same[0])
@@ -373,7 +373,7 @@ class Algebra:
             alone = list(term.factors.values()) == [1]
             own = next(iter(term.factors)) if alone else self.product(term)
             found[own] = found.get(own, 0) + (term.coefficient if alone else 1.0)
-        return {part: coefficient for part, coefficient in found.items() if coefficient}
+        return {addend: coefficient for addend, coefficient in found.items() if coefficient}
 
     def _summands(self, node: Node) -> set[Node]:
         """The summands that are a single factor, not a product."""

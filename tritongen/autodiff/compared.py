@@ -36,7 +36,7 @@ def rounded(op: Op, extrema: Collection[str]) -> Op:
                 return replace(node, rounded=True) if (is_added or adds) and is_product else node
             case Reduce() | Scan() | Take():
                 return node
-        return rebuild(node, tuple(marked(part, is_added) for part in children(node)))
+        return rebuild(node, tuple(marked(child, is_added) for child in children(node)))
 
     values = []
     for value in reversed(op.values):
@@ -54,6 +54,6 @@ def rounded(op: Op, extrema: Collection[str]) -> Op:
 def _operations(function: str) -> tuple[bool, bool]:
     """Whether a function adds, and whether it multiplies; a call of a device function counts as adding."""
     tree = list(ast.walk(parse(FUNCTIONS[function].triton)))
-    is_called = any(isinstance(part, ast.Call) and isinstance(part.func, ast.Name) for part in tree)
-    adds = any(isinstance(part, ast.Add | ast.Sub) for part in tree)
-    return adds or is_called, any(isinstance(part, ast.expr) and multiplies(part) for part in tree)
+    is_called = any(isinstance(node, ast.Call) and isinstance(node.func, ast.Name) for node in tree)
+    adds = any(isinstance(node, ast.Add | ast.Sub) for node in tree)
+    return adds or is_called, any(isinstance(node, ast.expr) and multiplies(node) for node in tree)

@@ -26,8 +26,8 @@ def with_conditions(
     if any(is_product(op, node) for node in op.nodes):
         return op, ()
     most = max(len(value.node.axes) for value in op.values)
-    every = (part for part in _conditions(nodes) if len(part.axes) == most)
-    conditions = dict.fromkeys(part for part in every if _is_known(op, part))
+    every = (condition for condition in _conditions(nodes) if len(condition.axes) == most)
+    conditions = dict.fromkeys(condition for condition in every if _is_known(op, condition))
     names = {one: one.name if isinstance(one, Ref) else fresh(f"{_first(one)}_condition") for one in conditions}
     names = {node: name for node, name in names.items() if name not in but}
     own: dict[Node, str] = {node: name for node, name in names.items() if not isinstance(node, Ref)}
@@ -38,7 +38,7 @@ def with_conditions(
 
 def with_names(node: Node, names: Mapping[Node, str]) -> Node:
     """The node with subexpressions replaced by references to the values in `names`."""
-    return replaced(node, lambda part: Ref(names[part], part.axes, part.dtype) if part in names else part)
+    return replaced(node, lambda inner: Ref(names[inner], inner.axes, inner.dtype) if inner in names else inner)
 
 
 def _conditions(nodes: Iterable[Node]) -> list[Node]:
@@ -48,8 +48,8 @@ def _conditions(nodes: Iterable[Node]) -> list[Node]:
     def visit(node: Node) -> None:
         if node not in found:
             found[node] = isinstance(node, Call | Ref) and node.dtype.kind == "bool" and bool(node.axes)
-            for part in () if found[node] else children(node):
-                visit(part)
+            for child in () if found[node] else children(node):
+                visit(child)
 
     for node in nodes:
         visit(node)
@@ -60,10 +60,10 @@ def _is_known(op: Op, condition: Node) -> bool:
     """Whether a condition reads only inputs and values of the forward, at least one, elementwise and no extrema."""
     own = {tensor.name for tensor in op.inputs}
     nodes = below(op, condition)
-    read = [part for part in nodes if isinstance(part, Load)]
-    moved = any(isinstance(part, Take) or (isinstance(part, Load) and part.at) for part in nodes)
+    read = [node for node in nodes if isinstance(node, Load)]
+    moved = any(isinstance(node, Take) or (isinstance(node, Load) and node.at) for node in nodes)
     return bool(read) and {load.name for load in read} <= own and not moved and not any(map(is_extremum, nodes))
 
 
 def _first(condition: Node) -> str:
-    return next(part.name for part in walk(condition) if isinstance(part, Ref | Load))
+    return next(node.name for node in walk(condition) if isinstance(node, Ref | Load))

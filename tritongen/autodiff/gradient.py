@@ -28,8 +28,8 @@ class Gradient:
 
     `op` has as inputs the gradients of the results and the tensors of the forward that it reads, and a result for each
     of `wrt`, in order. `saved` are values that the forward saves for it, under the names of its inputs; `outputs` are
-    results of the forward that it reads. `alike` pairs inputs of the forward with tensors of this gradient that have
-    the same dtype. Inputs of the forward that steps have computed (`made`) determine no lengths, because no caller
+    results of the forward that it reads. `same_dtypes` pairs inputs of the forward with tensors of this gradient that
+    have the same dtype. Inputs of the forward that steps have computed (`made`) determine no lengths, because no caller
     passes them.
     """
 
@@ -39,7 +39,7 @@ class Gradient:
     seeds: tuple[tuple[str, str], ...]  # results of the forward, each with the name of its gradient
     saved: tuple[tuple[str, str], ...]  # names of inputs, each with the saved value of the forward
     outputs: tuple[str, ...]
-    alike: tuple[tuple[str, str], ...] = ()
+    same_dtypes: tuple[tuple[str, str], ...] = ()
     made: frozenset[str] = frozenset()
 
     @property
@@ -107,8 +107,8 @@ def _found(op: Op, grad: Grad, given: Mapping[str, Node] | None = None) -> tuple
 def _found_once(op: Op, grad: Grad, given: tuple[tuple[str, Node], ...]) -> tuple[Reverse, dict[str, Node]]:
     """Reverse mode over the operator with operands of extrema `rounded`, so that all kernels agree on them."""
     reverse = Reverse(name_reductions(op), grad, dict(given))
-    alike = rounded(reverse.op, reverse.extrema())
-    reverse = reverse if alike == reverse.op else Reverse(alike, grad, dict(given))
+    rounded_op = rounded(reverse.op, reverse.extrema())
+    reverse = reverse if rounded_op == reverse.op else Reverse(rounded_op, grad, dict(given))
     return reverse, reverse.found()
 
 
@@ -211,4 +211,4 @@ def _inputs(reverse: Reverse, saved: dict[str, str], outputs: set[str]) -> list[
 
 
 def _mentions(node: Node, param: str) -> bool:
-    return any(isinstance(part, Scalar) and part.name == param for part in walk(node))
+    return any(isinstance(inner, Scalar) and inner.name == param for inner in walk(node))

@@ -34,7 +34,7 @@ def read_once(derived: Sequence[tuple[str, Node]], op: Op, algebra: Algebra) -> 
 def _multiplied(derived: Mapping[str, Node], op: Op) -> list[str]:
     """The names of the derived values that are an operand of a matmul."""
     rewritten = replace(op, values=(*op.values, *(Value(name, node, "") for name, node in derived.items())))
-    sides = [sides_of(rewritten, part) for node in derived.values() for part in walk(node)]
+    sides = [sides_of(rewritten, inner) for node in derived.values() for inner in walk(node)]
     read = {side.name for both in sides if both for side in both[:2] if isinstance(side, Ref)}
     return [name for name in derived if name in read]
 
@@ -42,26 +42,26 @@ def _multiplied(derived: Mapping[str, Node], op: Op) -> list[str]:
 def _with(node: Node, factor: Ref, term: Term, algebra: Algebra) -> Node:
     """The node, a sum times outer factors, with `factor` in place of the factors in `term`; else the node unchanged."""
     outside, undefined = factors(node), dict[Node, tuple[str, ...]]()
-    for part in list(outside.factors):
-        if (guarded := unless_empty_of(part)) is not None:  # Guards are added again below, around what stays outside.
+    for base in list(outside.factors):
+        if (guarded := unless_empty_of(base)) is not None:  # Guards are added again below, around what stays outside.
             one = factors(guarded[0])
-            outside *= one * Term(1.0, {part: -1})
+            outside *= one * Term(1.0, {base: -1})
             undefined |= dict.fromkeys(one.factors, guarded[1])
-    sums = [part for part, power in outside.factors.items() if isinstance(part, Reduce) and power == 1]
+    sums = [base for base, power in outside.factors.items() if isinstance(base, Reduce) and power == 1]
     if len(sums) != 1 or sums[0].kind != "sum":
         return node
     inside = factors(sums[0].arg)
-    rest = Term(outside.coefficient, {part: power for part, power in outside.factors.items() if part != sums[0]})
+    rest = Term(outside.coefficient, {base: power for base, power in outside.factors.items() if base != sums[0]})
     if not has(rest * inside, term):
         return node
-    taken: Factors = {part: min(power, max(inside.factors.get(part, 0), 0)) for part, power in term.factors.items()}
-    others = {part: power - taken[part] for part, power in term.factors.items()}
+    taken: Factors = {base: min(power, max(inside.factors.get(base, 0), 0)) for base, power in term.factors.items()}
+    others = {base: power - taken[base] for base, power in term.factors.items()}
     if not any(taken.values()):
         return node
     arg = algebra.product(Term(1.0, {factor: 1}) * inside * Term(1.0, taken) ** -1)
     reduced = replace(sums[0], arg=arg)
     left = rest * Term(1.0, others) ** -1
-    for part in [part for part in left.factors if part in undefined]:
-        one = Term(1.0, {part: left.factors[part]})
-        left *= Term(1.0, {unless_empty(algebra.product(one), *undefined[part]): 1}) * one**-1
+    for base in [base for base in left.factors if base in undefined]:
+        one = Term(1.0, {base: left.factors[base]})
+        left *= Term(1.0, {unless_empty(algebra.product(one), *undefined[base]): 1}) * one**-1
     return algebra.product(left * Term(1.0, {reduced: 1}))

@@ -104,8 +104,8 @@ class Reals:
             case Call(function="mul" | "div" | "neg" | "square" | "reciprocal"):
                 return self.product(factors(node))
             case Call(function="add" | "sub"):
-                parts = self.algebra.linear(node)
-                return -self.most({part: -times for part, times in parts.items()}), self.most(parts)
+                terms = self.algebra.linear(node)
+                return -self.most({term: -times for term, times in terms.items()}), self.most(terms)
             case Call():
                 return self.called(node.function, node.args)
         return EVERY
@@ -120,8 +120,8 @@ class Reals:
 
     def product(self, term: Term) -> Bounds:
         low = high = term.coefficient
-        for part, power in term.factors.items():
-            ends = [_times(one, other) for one in (low, high) for other in self.power(part, power)]
+        for factor, power in term.factors.items():
+            ends = [_times(one, other) for one in (low, high) for other in self.power(factor, power)]
             low, high = min(ends), max(ends)
         return low, high
 
@@ -165,21 +165,21 @@ class Reals:
         power = resolve(self.op, node.arg)
         if not isinstance(power, Call) or power.function not in ("exp", "exp2"):
             return False
-        largest = (self.extremum(part, "max") for part in self.algebra.linear(power.args[0]))
+        largest = (self.extremum(term, "max") for term in self.algebra.linear(power.args[0]))
         along = any(one is not None and {*one.over} <= {*node.over} for one in largest)
         return along and self.bounds(power.args[0])[1] == 0
 
-    def most(self, parts: Mapping[Node, float]) -> float:
+    def most(self, terms: Mapping[Node, float]) -> float:
         """An upper bound of a sum; a max that is subtracted is at least its operand, an added min at most that."""
         below: dict[Node, float] = {}
-        for part, times in parts.items():
-            found = self.extremum(part, "max" if times < 0 else "min")
-            for one, count in ({part: 1.0} if found is None else self.algebra.linear(found.arg)).items():
+        for term, times in terms.items():
+            found = self.extremum(term, "max" if times < 0 else "min")
+            for one, count in ({term: 1.0} if found is None else self.algebra.linear(found.arg)).items():
                 below[one] = below.get(one, 0.0) + times * count
-        return min(self.greatest(parts), self.greatest(below))
+        return min(self.greatest(terms), self.greatest(below))
 
-    def greatest(self, parts: Mapping[Node, float]) -> float:
-        ends = (max(times * end for end in self.bounds(part)) for part, times in parts.items() if times)
+    def greatest(self, terms: Mapping[Node, float]) -> float:
+        ends = (max(times * end for end in self.bounds(term)) for term, times in terms.items() if times)
         return sum(ends, 0.0)
 
     def extremum(self, node: Node, kind: str) -> Reduce | None:

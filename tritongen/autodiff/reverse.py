@@ -238,8 +238,8 @@ class Reverse:
             case Scan():
                 assert value is not None
                 found = Scanned(node, value.name, self.algebra, self.takes, self.vanishing).gradients(g)
-                for part, by in zip(children(node), found, strict=True):
-                    self.summed(part, by)
+                for child, by in zip(children(node), found, strict=True):
+                    self.summed(child, by)
             case ScatterSum():
                 self.summed(node.arg, self.takes.taken_back(node, g))
 

@@ -56,7 +56,7 @@ class SavePolicy:
     def read_alone(self, exact: list[str], compared: set[str]) -> set[str]:
         """The exact outputs that are read, not saved: matrices, results of matmuls and scans, elements of inputs."""
         matrices = {name for name in exact if self.is_matrix(name)} - compared
-        return matrices.union(name for name in exact if self.is_costly(name) or self.is_picked(name))
+        return matrices.union(name for name in exact if self.is_costly(name) or self.is_gathered(name))
 
     def fewest_bytes(
         self, nodes: list[Node], roots: set[str], saved: set[str], outputs: list[str], alone: set[str]
@@ -89,7 +89,7 @@ class SavePolicy:
         last bit, rounded to the dtype of an output in more, and no element would equal the maximum.
         """
         every = {name for name, value in self.values.items() if is_extremum(value.node)}
-        pairs = [part.args for part in distinct(nodes) if isinstance(part, Call) and part.function == "eq"]
+        pairs = [node.args for node in distinct(nodes) if isinstance(node, Call) and node.function == "eq"]
         pairs = [pair for pair in pairs if any(isinstance(one, Ref) and one.name in every for one in pair)]
         extrema = {one.name for pair in pairs for one in pair if isinstance(one, Ref) and one.name in every}
         others = {name for pair in pairs for one in pair for name in references(one)}
@@ -143,7 +143,7 @@ class SavePolicy:
         axes = (*(tensor.type.axes for tensor in self.op.inputs), *(result.axes for result in self.op.results))
         return self.summarises(name) and len(self.values[name].node.axes) == max(map(len, axes)) > 1
 
-    def is_picked(self, name: str) -> bool:
+    def is_gathered(self, name: str) -> bool:
         """Whether an output is the max or min of an input, in its dtype, so that it holds elements unchanged."""
         node = self.values[name].node
         if not is_extremum(node) or not isinstance(node.arg, Load):
@@ -160,7 +160,7 @@ class SavePolicy:
         """The number of tensors with the most axes that are read, and the number of operations."""
         again = self.closure(roots, known)
         computed = [*nodes, *(self.values[name].node for name in again)]
-        read = {(part.name, part.axes) for part in distinct(computed) if isinstance(part, Load)}
+        read = {(node.name, node.axes) for node in distinct(computed) if isinstance(node, Load)}
         read |= {(name, self.values[name].node.axes) for name in self.closure(roots, known, leaves=True) & known}
         most = max((len(axes) for _, axes in read), default=0)
         large = sum(len(axes) == most for _, axes in read)

@@ -46,7 +46,7 @@ class Scanned:
         """
         scan, algebra = self.scan, self.algebra
         axes = algebra.order((*g.axes, *scan.axes))
-        factor = self.beside(decay, 1, "0.0")
+        factor = self.shifted(decay, 1, "0.0")
         if self.is_guarded(factor, g):
             has = algebra.parsed("where(g == 0, 0.0, 1.0)", {"g": g})
             count = self.sum_of_later(has)
@@ -64,9 +64,9 @@ class Scanned:
 
     def result_before(self, first: str) -> Node:
         """The result of the scan one element earlier, and `first` at the first element."""
-        return self.beside(Ref(self.name, self.scan.axes, self.scan.dtype), -1, first)
+        return self.shifted(Ref(self.name, self.scan.axes, self.scan.dtype), -1, first)
 
-    def beside(self, node: Node, step: int, other: str) -> Node:
+    def shifted(self, node: Node, step: int, other: str) -> Node:
         """The node shifted by one element, forwards or backwards along the scan; `other` where there is none."""
         step = -step if self.scan.reverse else step
         at, test = ("i + 1", "i + 1 < n") if step > 0 else ("i - 1", "i > 0")

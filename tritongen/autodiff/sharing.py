@@ -35,7 +35,7 @@ def named_subexpressions(
         if children(node):
             found = _replaced(found, node, name) | {name: found[name]}
     first = next(iter(found), "")  # A plan may need nothing but values that are loaded.
-    refs = {part: _ref(fresh(hints.get(part) or _name(part, first)), part) for part in _repeated(found.values())}
+    refs = {one: _ref(fresh(hints.get(one) or _name(one, first)), one) for one in _repeated(found.values())}
     known: dict[Node, Node] = {**refs}
 
     def of(node: Node) -> Node:
@@ -44,7 +44,7 @@ def named_subexpressions(
         return known[node]
 
     found = {name: of(node) for name, node in found.items()}
-    found |= {ref.name: rebuild(part, tuple(map(of, children(part)))) for part, ref in refs.items()}
+    found |= {ref.name: rebuild(one, tuple(map(of, children(one)))) for one, ref in refs.items()}
     return in_order(found)
 
 
@@ -52,33 +52,33 @@ def _repeated(nodes: Iterable[Node]) -> Iterator[Node]:
     """The subexpressions that are worth a name and occur more than once where larger ones have names, largest first."""
     counts = Counter(nodes)
     # All nodes that contain a node are larger.
-    for _, alike in groupby(sorted(distinct(counts), key=lambda part: -part.count), lambda part: part.count):
-        parts = [*alike]
-        often = [part for part in parts if counts[part] > 1 and _is_worth_a_name(part)]
-        yield from sorted(often, key=lambda part: shown(spelled(part)), reverse=True) if len(often) > 1 else often
+    for _, group in groupby(sorted(distinct(counts), key=lambda node: -node.count), lambda node: node.count):
+        level = [*group]
+        often = [node for node in level if counts[node] > 1 and _is_worth_a_name(node)]
+        yield from sorted(often, key=lambda node: shown(spelled(node)), reverse=True) if len(often) > 1 else often
         named = {*often}
-        for part in parts:
-            for child in children(part):
-                counts[child] += 1 if part in named else counts[part]
+        for node in level:
+            for child in children(node):
+                counts[child] += 1 if node in named else counts[node]
 
 
-def _is_worth_a_name(part: Node) -> bool:
+def _is_worth_a_name(node: Node) -> bool:
     """Whether a subexpression is longer than a name, unlike a comparison, or a sum or product with a scalar."""
-    if not isinstance(part, Call | Reduce) or not part.axes or part.dtype.kind == "int":
+    if not isinstance(node, Call | Reduce) or not node.axes or node.dtype.kind == "int":
         return False
-    short = isinstance(part, Call) and (part.function in _WORDS or FUNCTIONS[part.function].result == "bool")
-    tensors = [arg for arg in children(part) if arg.axes]
-    is_bool = part.dtype.kind == "bool"
+    short = isinstance(node, Call) and (node.function in _WORDS or FUNCTIONS[node.function].result == "bool")
+    tensors = [arg for arg in children(node) if arg.axes]
+    is_bool = node.dtype.kind == "bool"
     return not short or any(children(arg) for arg in tensors) or (len(tensors) > 1 and not is_bool)
 
 
-def _replaced(nodes: Mapping[str, Node], part: Node, name: str) -> dict[str, Node]:
-    """The nodes with `part` replaced by a reference to `name`; equal nodes become the same object."""
-    known: dict[Node, Node] = {part: _ref(name, part)}
+def _replaced(nodes: Mapping[str, Node], shared: Node, name: str) -> dict[str, Node]:
+    """The nodes with `shared` replaced by a reference to `name`; equal nodes become the same object."""
+    known: dict[Node, Node] = {shared: _ref(name, shared)}
 
     def of(node: Node) -> Node:
         if node not in known:
-            known[node] = node if node.count <= part.count else rebuild(node, tuple(map(of, children(node))))
+            known[node] = node if node.count <= shared.count else rebuild(node, tuple(map(of, children(node))))
         return known[node]
 
     return {other: of(node) for other, node in nodes.items()}
@@ -88,10 +88,10 @@ def _ref(name: str, node: Node) -> Ref:
     return Ref(name, node.axes, node.dtype)
 
 
-def _name(part: Node, first: str) -> str:
+def _name(node: Node, first: str) -> str:
     """A readable name: dy_weight for dy * weight, x_sigmoid for sigmoid(x)."""
-    names = list(dict.fromkeys(leaf.name for leaf in distinct([part]) if isinstance(leaf, Load | Ref)))
-    match part:
+    names = list(dict.fromkeys(leaf.name for leaf in distinct([node]) if isinstance(leaf, Load | Ref)))
+    match node:
         case Call(function=function, args=(left, right)) if (
             function in _WORDS and isinstance(left, Load | Ref) and isinstance(right, Load | Ref)
         ):
@@ -109,7 +109,7 @@ def _name(part: Node, first: str) -> str:
     if len(names) == 2 and all("_" not in shown(name) for name in names):
         return "_".join(names)
     # Name it by the operation at its root: a longer name says no more.
-    root = part.function if isinstance(part, Call) else part.kind if isinstance(part, Reduce) else "shared"
+    root = node.function if isinstance(node, Call) else node.kind if isinstance(node, Reduce) else "shared"
     return f"{first}_{_ROOTS.get(root, root)}"
 
 

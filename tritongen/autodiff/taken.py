@@ -85,11 +85,11 @@ class Taken:
         """
         linear = self.algebra.linear(index)
         sizes = dict(self.op.sizes)
-        found = [part.axis for part, times in linear.items() if isinstance(part, Index) and abs(times) == 1]
+        found = [term.axis for term, times in linear.items() if isinstance(term, Index) and abs(times) == 1]
         found = [one for one in found if one == axis or one not in own]
         for taken_to in sorted(found, key=lambda one: (one != axis, -sizes.get(one, LENGTH))):
-            rest = {part: times for part, times in linear.items() if part != position(taken_to)}
-            others = {one for part in rest for one in part.axes}
+            rest = {term: times for term, times in linear.items() if term != position(taken_to)}
+            others = {one for term in rest for one in term.axes}
             if taken_to != axis and axis in others:  # The index depends on the gathered axis and on another one.
                 continue
             summed = math.prod(sizes.get(one, LENGTH) for one in others - {*own})
@@ -100,26 +100,26 @@ class Taken:
     def digits(self, index: Node) -> tuple[list[str], Node]:
         """The axes that an index flattens, as `index(P, A)` does, the last being the fastest, and its offset."""
         linear = self.algebra.linear(index)
-        offset = {part: times for part, times in linear.items() if not part.axes}
-        found = self.counted({part: times for part, times in linear.items() if part.axes})
+        offset = {term: times for term, times in linear.items() if not term.axes}
+        found = self.counted({term: times for term, times in linear.items() if term.axes})
         return (found, self.sum_of(offset)) if len({*found}) == len(found) else ([], ZERO)
 
     def counted(self, linear: Mapping[Node, float]) -> list[str]:
         """The axes `P`, `A`, `B` of `(index(P) * size(A) + index(A)) * size(B) + index(B)`; none for other sums."""
-        fastest = [part.axis for part, times in linear.items() if isinstance(part, Index) and times == 1]
+        fastest = [term.axis for term, times in linear.items() if isinstance(term, Index) and times == 1]
         if len(fastest) != 1 or len(linear) > 2:
             return []
         (last,) = fastest
         size = dict(self.op.sizes).get(last)
-        for part, times in linear.items():
-            if part == position(last):
+        for term, times in linear.items():
+            if term == position(last):
                 continue
-            if isinstance(part, Index):
-                return [part.axis, last] if times == size else []
+            if isinstance(term, Index):
+                return [term.axis, last] if times == size else []
             counts = Size((last,))
-            if times != 1 or not isinstance(part, Call) or part.function != "mul" or counts not in part.args:
+            if times != 1 or not isinstance(term, Call) or term.function != "mul" or counts not in term.args:
                 return []
-            (slower,) = [one for one in part.args if one != counts] or [counts]
+            (slower,) = [one for one in term.args if one != counts] or [counts]
             found = self.counted(self.algebra.linear(slower))
             return [*found, last] if found else []
         return [last]
@@ -179,8 +179,8 @@ class Taken:
             case Load() | Take():
                 return self.element_at(node, axis, index)
             case Call() | Cast() | Choose():
-                args = tuple(self.at(part, axis, index) for part in children(node))
-                found = replace(rebuild(node, args), axes=order(tuple(a for part in args for a in part.axes)))
+                args = tuple(self.at(child, axis, index) for child in children(node))
+                found = replace(rebuild(node, args), axes=order(tuple(a for inner in args for a in inner.axes)))
                 return self.sum_of(self.algebra.linear(found)) if _is_sum_of_integers(found) else decided(found)
             case Reduce(over=over):
                 arg = self.at(node.arg, axis, index)

@@ -69,10 +69,10 @@ def terms(node: Node) -> list[Term]:
 def merged(terms: list[Term]) -> list[Term]:
     """Merge terms with the same factors, and drop those that cancel."""
     found: dict[frozenset[tuple[Node, int]], Term] = {}
-    for part in terms:
-        key = frozenset(part.factors.items())
+    for addend in terms:
+        key = frozenset(addend.factors.items())
         before = found[key].coefficient if key in found else 0.0
-        found[key] = Term(before + part.coefficient, part.factors)
+        found[key] = Term(before + addend.coefficient, addend.factors)
     return [term for term in found.values() if term.coefficient]
 
 
@@ -116,8 +116,8 @@ def has(term: Term, common: Term) -> bool:
 
 def may_be_outside(node: Node) -> bool:
     """Whether a node loads or takes elements at positions loaded from tensors, which may be out of bounds."""
-    taken = (part for part in node.nodes if isinstance(part, Load | Take))
-    return any(Load in index.kinds for part in taken for _, index in part.at)
+    taken = (inner for inner in node.nodes if isinstance(inner, Load | Take))
+    return any(Load in index.kinds for inner in taken for _, index in inner.at)
 
 
 def is_half(node: Node) -> bool:

@@ -41,9 +41,9 @@ class Vanishing:
         """The elementwise choice that causes all zeros of a gradient, into which the algebra moves the derivative; None
         if there is none.
         """
-        parts = [part for part, power in factors(g).factors.items() if power > 0]
-        choice = next((one for one in parts if is_half(one) and axes and {*axes} <= {*one.axes}), None)
-        if choice is None or any(self.vanishes(part) for part in parts if part is not choice):
+        found = [factor for factor, power in factors(g).factors.items() if power > 0]
+        choice = next((one for one in found if is_half(one) and axes and {*axes} <= {*one.axes}), None)
+        if choice is None or any(self.vanishes(factor) for factor in found if factor is not choice):
             return None
         (side,) = [one for one in children(choice)[1:] if one != ZERO] or [ZERO]
         return choice if not self.vanishes(side) or self.choice_of(side, axes) else None
@@ -51,9 +51,9 @@ class Vanishing:
     def is_outside(self, g: Node, is_seen: IsSeen) -> bool:
         """Whether a gradient's choice has a possibly infinite factor: the algebra leaves those without axes outside."""
         return any(
-            self.is_infinite(part, is_seen) or (power < 0 and not self.reals(is_seen).is_divisor(part))
-            for part, power in factors(g).factors.items()
-            if not is_half(part)
+            self.is_infinite(factor, is_seen) or (power < 0 and not self.reals(is_seen).is_divisor(factor))
+            for factor, power in factors(g).factors.items()
+            if not is_half(factor)
         )
 
     def vanishes(self, g: Node) -> bool:
@@ -105,7 +105,7 @@ class Vanishing:
         """Whether elements may be taken out of bounds, which are NaN; an index with a part in `asked` is in bounds."""
         at = node.at if isinstance(node, Load | Take) else ()
         return not all(
-            is_inside(self.op, axis, index) or any(part in asked for part in walk(index)) for axis, index in at
+            is_inside(self.op, axis, index) or any(inner in asked for inner in walk(index)) for axis, index in at
         )
 
     def reals(self, is_seen: IsSeen) -> Reals:
@@ -133,13 +133,13 @@ def summand(node: Node, axes: tuple[str, ...], algebra: Algebra) -> tuple[Node, 
     A node that is no such sum is returned as it is, with no axes.
     """
     product = factors(node)
-    part = next((one for one, power in product.factors.items() if power == 1 and _is_sum(one, axes)), None)
-    if part is None:
+    factor = next((one for one, power in product.factors.items() if power == 1 and _is_sum(one, axes)), None)
+    if factor is None:
         return node, ()
-    inside = algebra.product(product * Term(1.0, {part: -1}) * factors(part.arg))
-    found, over = summand(inside, (*axes, *part.over), algebra)
-    return found, (*part.over, *over)
+    inside = algebra.product(product * Term(1.0, {factor: -1}) * factors(factor.arg))
+    found, over = summand(inside, (*axes, *factor.over), algebra)
+    return found, (*factor.over, *over)
 
 
-def _is_sum(part: Node, axes: tuple[str, ...]) -> TypeGuard[Reduce]:
-    return isinstance(part, Reduce) and part.kind == "sum" and not {*part.over} & {*axes}
+def _is_sum(node: Node, axes: tuple[str, ...]) -> TypeGuard[Reduce]:
+    return isinstance(node, Reduce) and node.kind == "sum" and not {*node.over} & {*axes}

@@ -125,16 +125,16 @@ class Compiler:
             return
         self._add(name, _variant(kernel, compiled, named), facts)
         threads = self.target.warp * compiled.metadata.num_warps
-        taken = {"bytes of shared memory": (facts["shared"], self.target.shared), "threads": (threads, THREADS)}
-        for what, (needed, there_are) in taken.items():
+        used = {"bytes of shared memory": (facts["shared"], self.target.shared), "threads": (threads, THREADS)}
+        for what, (needed, there_are) in used.items():
             if needed > there_are:
                 why = f"needs {needed:,} {what}, and {self.target.name} has {there_are:,}"
                 self.result.refused.append((name, f"{why} for a program" if what == "threads" else why))
 
     def _add(self, name: str, variant: str, facts: Mapping[str, int]) -> None:
         kernels = self.result.kernels
-        alike = sum(one.name == name and one.variant.partition(" #")[0] == variant for one in kernels)
-        numbered = f"{variant} #{alike + 1}" if alike else variant  # They differ elsewhere.
+        n_same = sum(one.name == name and one.variant.partition(" #")[0] == variant for one in kernels)
+        numbered = f"{variant} #{n_same + 1}" if n_same else variant  # They differ elsewhere.
         kernels.append(Kernel(self.result.op, name, self.target.name, numbered, facts))
 
 

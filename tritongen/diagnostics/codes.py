@@ -21,8 +21,8 @@ class Code:
 
 def _codes() -> Iterator[Code]:
     text = read_text(os.path.join(os.path.dirname(__file__), "codes.md"))
-    for part in text.split("\n## ")[1:]:
-        topic, *sections = part.split("\n### ")
+    for chapter in text.split("\n## ")[1:]:
+        topic, *sections = chapter.split("\n### ")
         for section in sections:
             heading, _, explanation = section.partition("\n")
             code, _, title = heading.partition(" ")

@@ -111,10 +111,10 @@ class Positions:
     def _key(self, path: Key) -> Key:
         """Read a dotted key; the scan stops just after its last part."""
         while True:
-            part = _BARE_KEY.match(self._text, self._at) or _STRING.match(self._text, self._at)
-            assert part
-            self._at = part.end()
-            path += (_decoded(part[0]),)
+            found = _BARE_KEY.match(self._text, self._at) or _STRING.match(self._text, self._at)
+            assert found
+            self._at = found.end()
+            path += (_decoded(found[0]),)
             dot = re.compile(r"[ \t]*\.[ \t]*").match(self._text, self._at)
             if not dot:
                 return path
@@ -148,12 +148,12 @@ class Positions:
         self._places[path] = (begin, self._at), (begin, self._at)
 
 
-def _decoded(part: str) -> str:
-    if part[0] not in "\"'":
-        return part
+def _decoded(key: str) -> str:
+    if key[0] not in "\"'":
+        return key
     import tomllib
 
-    value = tomllib.loads(f"key = {part}")["key"]
+    value = tomllib.loads(f"key = {key}")["key"]
     return str(value)
 
 

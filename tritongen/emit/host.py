@@ -109,7 +109,7 @@ class Host(Checks):
         """Tensors that are not passed, but whose shapes or dtypes are."""
         return ()
 
-    def alike(self) -> tuple[tuple[str, str], ...]:
+    def same_dtypes(self) -> tuple[tuple[str, str], ...]:
         """Inputs that are not passed, each with one of the same dtype that is."""
         return ()
 
@@ -159,8 +159,8 @@ class Host(Checks):
         """An input with the same shape as the result, which takes over its layout, as torch's results do."""
         if result.output.name in self.op.by_row:
             return None
-        alike = (t for t in self.op.inputs if t.type.axes == result.axes and t.default is None and t.type.is_plain)
-        return next(alike, None)
+        candidates = (t for t in self.op.inputs if t.type.axes == result.axes and t.default is None and t.type.is_plain)
+        return next(candidates, None)
 
     def result(self) -> Term:
         return one_or_all([*map(self.regrouped, self.op.results)])
@@ -241,13 +241,13 @@ class Host(Checks):
         found = self.fold_free(group, free, free_axes) if folds else []
         sizes, lengths = f"{group[:-1]}_sizes", tuple(dim.axes[0] for dim in rest)
         if folds and rest:
-            found.append(Length(sizes, _beside(V[sizes].each, [*lengths], dims)))
+            found.append(Length(sizes, _with_folded(V[sizes].each, [*lengths], dims)))
         elif len(rest) > 1:
             found.append(Length(sizes, self.sizes(lengths)))
         for name, axes, optional in self.moving(dims) if rest else ():
             own = [self.stride(name, axes, one) for one in lengths]
             steps = V[f"{name}_{group}"] if self.space.steps(axes, free) else expr((0,)) * len(free)
-            every = _beside(steps.each, own, dims) if folds else tuple(own)
+            every = _with_folded(steps.each, own, dims) if folds else tuple(own)
             found.append(Let(f"{name}_{group}", given(name, every, (0,) * len(dims)) if optional else every))
         return found
 
@@ -334,6 +334,6 @@ class Host(Checks):
         return f"{text}, or {otherwise} where that is no float" if otherwise else text
 
 
-def _beside(folded: Expr, own: Sequence[Term], dims: tuple[Dim, ...]) -> tuple[Term, ...]:
+def _with_folded(folded: Expr, own: Sequence[Term], dims: tuple[Dim, ...]) -> tuple[Term, ...]:
     """The folded and the other dimensions, in order."""
     return (*own, folded) if dims[0].pinned else (folded, *own)

@@ -96,8 +96,8 @@ class Checks:
             if "float8_e4m3fn" in tensor.type.dtypes:
                 block.append(self.float8_check(tensor.name, V[tensor.name].dtype))
             if tensor is not first:
-                alike = bool(tensor.type.variable) and tensor.type.variable == first.type.variable
-                check = "check_alike" if alike else "check_device"
+                is_same_type = bool(tensor.type.variable) and tensor.type.variable == first.type.variable
+                check = "check_alike" if is_same_type else "check_device"
                 block.append(self.refusal(check, tensor.name, tensor.name, quoted(first.name), first.name))
             found += self.guarded(tensor, block)
         shapes = ((tensor, self.shape_of_other(tensor)) for tensor in self.ordered())

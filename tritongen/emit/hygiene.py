@@ -179,13 +179,13 @@ def _spelled(blocks: list[_Block]) -> dict[str, str]:
     wanted = {shown(word) for word in words}
     spelled: dict[str, str] = {}
     for word in words:
-        taken = set(spelled.values()) | wanted - {shown(word)}
+        used = set(spelled.values()) | wanted - {shown(word)}
         for block in blocks:
             if word in block.variables:
-                taken |= block.known | block.own & mentioned
+                used |= block.known | block.own & mentioned
             if word in block.passed:
-                taken |= LAUNCH
-        spelled[word] = unused(shown(word), taken)
+                used |= LAUNCH
+        spelled[word] = unused(shown(word), used)
     return spelled
 
 
@@ -196,7 +196,7 @@ def _made(blocks: list[_Block], spec: Mapping[str, str]) -> dict[str, str]:
         for word in block.words:
             if MARK in word and CODE not in word and word not in spec:
                 found.setdefault(word, []).append(block)
-    taken = {
+    used = {
         id(block): block.known | block.own | {spec[word] for word in block.words if word in spec} for block in blocks
     }
     made: dict[str, str] = {}
@@ -204,7 +204,7 @@ def _made(blocks: list[_Block], spec: Mapping[str, str]) -> dict[str, str]:
     done = {*_KEYWORDS, *(shown(name) for name in functions if MARK not in name)}  # Others call them, too.
     for word, places in found.items():
         launched = LAUNCH if any(word in block.passed for block in places) else frozenset()
-        made[word] = numbered(shown(word), done.union(launched, *(taken[id(block)] for block in places)))
+        made[word] = numbered(shown(word), done.union(launched, *(used[id(block)] for block in places)))
         done.add(made[word])
     return made
 
@@ -245,8 +245,8 @@ class _Spelling:
         attributes: Mapping[str, str],
     ) -> _Spelling:
         names = {**spec, **made}
-        taken = {spec[word] for word in block.variables if word in spec} | block.called
-        for word in sorted(block.own & taken):
+        used = {spec[word] for word in block.variables if word in spec} | block.called
+        for word in sorted(block.own & used):
             assert word not in mentioned, word
             others = block.own | block.known | {names[other] for other in block.words if other in names}
             names[word] = unused(word, others | set(names.values()))
@@ -279,10 +279,10 @@ class _Spelling:
     def formatted(self, text: str) -> str:
         """An f-string: prose with code in braces."""
         pieces = _BRACES.split(text)
-        return "".join(self.inside(part) if place % 2 else self.prose(part) for place, part in enumerate(pieces))
+        return "".join(self.inside(piece) if place % 2 else self.prose(piece) for place, piece in enumerate(pieces))
 
-    def inside(self, part: str) -> str:
-        code, rest = re.fullmatch(r"([\s\S]*?)((?:![rsa])?(?::[^\])]*)?\})", part).groups()  # type: ignore[union-attr]
+    def inside(self, piece: str) -> str:
+        code, rest = re.fullmatch(r"([\s\S]*?)((?:![rsa])?(?::[^\])]*)?\})", piece).groups()  # type: ignore[union-attr]
         return self.code(code) + rest
 
 

@@ -67,7 +67,7 @@ class _Harness:
         return {name: self._without(text, lambda chunk: _is_used(chunk, mentioned)) for name, text in found.items()}
 
     def _without(self, text: str, stays: Callable[[Chunk], bool]) -> str:
-        def kept(chunk: Chunk) -> tuple[str, ...]:
+        def rest(chunk: Chunk) -> tuple[str, ...]:
             return chunk.lines if stays(chunk) else ()
 
         lines = text.splitlines()
@@ -75,7 +75,7 @@ class _Harness:
             if isinstance(node, ast.ClassDef) and node.name in self.classes:
                 first, last = node.body[0].lineno - 1, node.end_lineno
                 body = textwrap.dedent("\n".join(lines[first:last]))
-                lines[first:last] = textwrap.indent("\n".join(laid_out(chunks_of(body), kept, 1)), "    ").splitlines()
+                lines[first:last] = textwrap.indent("\n".join(laid_out(chunks_of(body), rest, 1)), "    ").splitlines()
         return "\n".join(lines) + "\n"
 
     def _runs(self, chunk: Chunk) -> bool:

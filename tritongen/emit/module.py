@@ -295,7 +295,7 @@ def _names(text: str) -> set[str]:
 def formula(line: Value | Formula, width: int = LONGEST) -> list[str]:
     """The lines of a docstring that give a line of [compute], or a length of [axes]."""
     name = line.name if isinstance(line, Value) else line.axis
-    return [prose(part) for part in wrapped(shown(f"{name} = {line.source}"), width=width)]
+    return [prose(text) for text in wrapped(shown(f"{name} = {line.source}"), width=width)]
 
 
 def said(op: Op) -> list[Value | Formula]:

@@ -301,8 +301,8 @@ def laid_out(chunks: Iterable[Chunk], lines_of: Callable[[Chunk], tuple[str, ...
             continue
         for one, blank in (*heading, (chunk, min(gap, 1) if cut and not heading else gap)):
             if before is not None:
-                beside = (one.is_definition or before.is_definition) and before.node is not None
-                out += [""] * (around if beside else blank)
+                is_separated = (one.is_definition or before.is_definition) and before.node is not None
+                out += [""] * (around if is_separated else blank)
             out += lines if one is chunk else one.lines
             before = one
         heading, gap, cut = [], 0, False

@@ -132,14 +132,14 @@ def _imports(
     library: Library, reached: frozenset[Name], order: list[str], defined: Iterable[str]
 ) -> tuple[list[str], dict[Name, str]]:
     """The imports of foreign modules, one name per line, and new names for those whose name another has."""
-    taken = dict.fromkeys(defined, "")
+    used = dict.fromkeys(defined, "")
     lines: dict[str, None] = {}
     others: dict[str, str] = {}
     names: dict[Name, str] = {}
     for module in (library.modules[name] for name in order):
         for own, line in (one for chunk in module.chunks for one in _foreign(module, chunk, reached)):
             final = own
-            if (other := taken.setdefault(own, line)) != line and not (other and line.startswith(f"import {own}")):
+            if (other := used.setdefault(own, line)) != line and not (other and line.startswith(f"import {own}")):
                 names[module.name, own] = final = others.setdefault(line, _prefixed(module.name, own))
             source = line.partition(" as ")[0]
             lines[line if final == own else f"{source} as {final}"] = None

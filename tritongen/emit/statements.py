@@ -75,8 +75,8 @@ class Raise:
 
     @property
     def text(self) -> str:
-        parts = [ast.Constant(one) if isinstance(one, str) else _formatted(one.tree) for one in self.words]
-        return ast.unparse(ast.JoinedStr(parts) if len(parts) > 1 else parts[0])
+        pieces = [ast.Constant(one) if isinstance(one, str) else _formatted(one.tree) for one in self.words]
+        return ast.unparse(ast.JoinedStr(pieces) if len(pieces) > 1 else pieces[0])
 
 
 @dataclass(frozen=True)
@@ -181,7 +181,7 @@ def values_of(statements: Iterable[Statement]) -> Iterator[Expr]:
             case Let(value=value) | Do(value) | Return(value):
                 yield expr(value)
             case Launch():
-                yield from (expr(part) for part in (one.when, one.call, one.instead, one.ends) if part)
+                yield from (expr(term) for term in (one.when, one.call, one.instead, one.ends) if term)
             case If():
                 yield expr(one.test)
                 yield from values_of((*one.body, *one.other))

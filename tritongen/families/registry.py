@@ -16,7 +16,7 @@ from ..passes.structure import line_of, refusal
 from ..passes.taken_integers import integers_named
 from ..passes.times import CLEARLY
 from ..planner.cost import leaves_idle, multiplies_outer, repeats_reductions, time_of
-from ..planner.cut import untaken
+from ..planner.cut import unclaimed
 from ..planner.stored import always_stored
 from ..planner.subgraphs import UNCLAIMED, Subgraph
 from ..resources import add_templates
@@ -34,7 +34,7 @@ from .streaming.family import STREAMING
 from .streaming.stored import stored_scores
 from .taps import TAPS
 
-ALIKE = 2**14  # cached steps of subgraphs
+CACHED = 2**14  # cached steps of subgraphs
 AGAIN = 2**6  # and operators, such as forwards of several plans of a gradient
 
 # The first family that takes an operator computes it.
@@ -75,7 +75,7 @@ def _taken(op: Op, candidates: Families) -> Step | None:
     return next((Step(family, program) for family, program in programs if program is not None), None)
 
 
-@lru_cache(maxsize=ALIKE)
+@lru_cache(maxsize=CACHED)
 def _claimed(op: Op, candidates: Families) -> Subgraph:
     """The subgraph of an operator as a step of a single family, with its time; UNCLAIMED if no family takes it.
 
@@ -131,9 +131,9 @@ def step_of(
 
 def _refused(op: Op, families: Families) -> Mistakes:
     """The reason why no family takes a subgraph of an operator, reported at the subgraph's line of math."""
-    entire, part = untaken(op, Alone(families))
+    entire, subgraph = unclaimed(op, Alone(families))
     try:
-        single_step_of(part, families)
+        single_step_of(subgraph, families)
     except Mistakes as found:
         return Mistakes(*(_about_line(entire, one) for one in found.mistakes))
     return Mistakes(refusal(op))

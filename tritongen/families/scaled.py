@@ -42,7 +42,7 @@ def scaled_kernel(tile: Tile) -> Kernel:
     store = Do(tl.store(address, scaled, mask=V.tile_mask), comment=stays)
     walk = Pass("", (), (*tile.load_lines(rows), store), ())
     doc = f"Scales {rows.name} by {factors.name} in place; rows whose {factors.name} is 1 are skipped."
-    kernel = assembler.part("kernel", doc, setup, walk, ())
+    kernel = assembler.by_chunks("kernel", doc, setup, walk, ())
     return replace(kernel, arguments=(*kernel.arguments, Argument("split_cols", V.split_cols)))
 
 

@@ -30,7 +30,7 @@ from ..testing.tests import FamilyTests, tolerances
 from .family import Family, Step
 from .rowwise.family import TESTED_SPLITS
 from .rowwise.host import RowsModule
-from .rowwise.kernels import SPLITS, part_pointers, store_part
+from .rowwise.kernels import SPLITS, partial_pointers, store_partial
 from .rowwise.rows import Rows
 
 
@@ -46,8 +46,8 @@ def scans_alone(op: Op) -> dict[str, Scan]:
     """The scans of an operator with only elementwise math in addition; {} if it has more, or if a result lacks axes."""
     nodes = {value.name: value.node for value in op.values}
     scans = {name: node for name, node in nodes.items() if isinstance(node, Scan)}
-    operands = (part for node in nodes.values() for part in (children(node) if isinstance(node, Scan) else (node,)))
-    kinds = frozenset[type]().union(*(part.kinds for part in operands))
+    operands = (arg for node in nodes.values() for arg in (children(node) if isinstance(node, Scan) else (node,)))
+    kinds = frozenset[type]().union(*(arg.kinds for arg in operands))
     every = {axis for node in nodes.values() for axis in node.axes}
     is_alone = kinds.isdisjoint((Reduce, Scan, ScatterSum, Take))
     return scans if is_alone and all({*result.axes} == every for result in op.results) else {}
@@ -124,12 +124,12 @@ class ScanBuilder(Rows):
             body += self.end(value, lowering) if value in self.scans else lowering.line(value)
         starts = self.each(lambda _, carry: [carry.filled(*one) for one in carry.starts])
         stores = self.each(
-            lambda _, carry: [store_part(name, V.rows * V.n_splits, V.split) for name, _ in carry.starts]
+            lambda _, carry: [store_partial(name, V.rows * V.n_splits, V.split) for name, _ in carry.starts]
         )
         walk = Pass("", tuple(starts), tuple(body), (), self.reverse)
         doc = "First stage for few long rows: each program computes the final state of its part of a row."
         further = ((), (*self.partials(), *SPLITS))
-        return self.assembler.part("partial_kernel", doc, setup, walk, stores, further)
+        return self.assembler.by_chunks("partial_kernel", doc, setup, walk, stores, further)
 
     def mapping(self) -> Kernel:
         """The second stage of a split: each program scans a chunk, starting from the carry of the chunks before it."""
@@ -140,10 +140,10 @@ class ScanBuilder(Rows):
         walk = self.walk(start, lowering)
         doc = "Second stage for few long rows: each program scans its part, from the state before it."
         setup = self.setup(self.left(self.op.results), self.op.results, lowering)
-        return self.assembler.part("map_kernel", doc, setup, walk, (), (self.partials(), SPLITS))
+        return self.assembler.by_chunks("map_kernel", doc, setup, walk, (), (self.partials(), SPLITS))
 
     def partials(self) -> tuple[Argument, ...]:
-        return part_pointers(name for carry in self.carries.values() for name, _ in carry.starts)
+        return partial_pointers(name for carry in self.carries.values() for name, _ in carry.starts)
 
     def each(self, lines: Callable[[Value, Carry], list[Line]]) -> list[Line]:
         """Lines of each scan, where it is needed."""

@@ -40,7 +40,7 @@ class StepHost(Host):
             if tensor.name not in mine and {f"{tensor.name}_shape", f"{tensor.name}_dtype"} & set(self.extra)
         )
 
-    def alike(self) -> tuple[tuple[str, str], ...]:
+    def same_dtypes(self) -> tuple[tuple[str, str], ...]:
         return tuple(stand_ins(self.origin, self.op))
 
     def checks(self) -> list[Statement]:
@@ -67,8 +67,8 @@ class StepHost(Host):
         def is_shown(one: Value) -> bool:
             assert isinstance(one.node, Reduce)
             every = frozenset(one.node.over)
-            part = over if over <= every else every  # An axis of strips stands for all of them.
-            return not is_hidden(full, one) and is_seen(full, one.name, part, part)
+            covered = over if over <= every else every  # An axis of strips stands for all of them.
+            return not is_hidden(full, one) and is_seen(full, one.name, covered, covered)
 
         return any(map(is_shown, own))
 
@@ -185,10 +185,10 @@ class StepHost(Host):
 
     @property
     def dtypes(self) -> Dtypes:
-        alike = dict(stand_ins(self.origin, self.op))
+        renames = dict(stand_ins(self.origin, self.op))
         known = {name.removesuffix("_dtype"): V[name] for name in self.extra if name.endswith("_dtype")}
-        known |= {leaf: V[name].dtype for leaf, name in alike.items()} | dict(super().dtypes.known)
-        optional = (t.name for t in self.forward.inputs if t.default is not None and t.name not in alike)
+        known |= {leaf: V[name].dtype for leaf, name in renames.items()} | dict(super().dtypes.known)
+        optional = (t.name for t in self.forward.inputs if t.default is not None and t.name not in renames)
         return Dtypes(known, frozenset(optional))
 
     def condition(self, result: Result) -> Expr:

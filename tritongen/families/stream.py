@@ -10,7 +10,7 @@ from ..lang.ir import BOOL, Call, Constant, Dtype, Load, Node, Op, Reduce, Ref, 
 from ..passes.contractions import applied
 from ..passes.empty_sums import unless_empty_of
 from ..passes.masks.tiles import both
-from ..spec.types import FLOAT8S, are_alike
+from ..spec.types import FLOAT8S, have_same_dtype
 
 
 class NotStreamed(Exception):
@@ -33,8 +33,8 @@ def write_instead(op: Op, streamed: str) -> str:
     """A hint, appended to the reason, on how to respell a softmax whose scores are stored; "" if the
     math has no such spelling.
     """
-    nodes = [part for part in op.nodes if streamed in part.axes]
-    calls = [part for part in nodes if isinstance(part, Call)]
+    nodes = [node for node in op.nodes if streamed in node.axes]
+    calls = [node for node in nodes if isinstance(node, Call)]
     functions = {call.function for call in calls}
     if "exp2" in functions:
         return ". Write exp, not exp2, of scores below their maximum"
@@ -54,8 +54,8 @@ def _multiplies_taken_rows(node: Node) -> bool:
     """Whether a sum reduces rows that are gathered by positions with several axes."""
     if not isinstance(node, Reduce):
         return False
-    taken = (part for part in node.nodes if isinstance(part, Load | Take) and {*part.axes} & {*node.over})
-    return any(len({axis for _, at in part.at for axis in at.axes}) > 1 for part in taken)
+    taken = (inner for inner in node.nodes if isinstance(inner, Load | Take) and {*inner.axes} & {*node.over})
+    return any(len({axis for _, at in inner.at for axis in at.axes}) > 1 for inner in taken)
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,9 +152,9 @@ LIGHT = frozenset(
 
 def computes_much(op: Op, stream: Stream) -> bool:
     """Whether scores are made by functions such as a soft cap's tanh, or of what is read at computed positions."""
-    of_scores = [part for part in op.nodes if {stream.rows, stream.streamed} <= {*part.axes}]
-    functions = {part.function for part in of_scores if isinstance(part, Call)}
-    return not functions <= LIGHT or any(isinstance(part, Load) and part.at for part in of_scores)
+    of_scores = [node for node in op.nodes if {stream.rows, stream.streamed} <= {*node.axes}]
+    functions = {node.function for node in of_scores if isinstance(node, Call)}
+    return not functions <= LIGHT or any(isinstance(node, Load) and node.at for node in of_scores)
 
 
 def is_exponent(node: Node, score: str, largest: str) -> bool:
@@ -205,7 +205,7 @@ def of_bytes(op: Op, load: Load) -> bool:
 def promoted(op: Op, stream: Stream) -> tuple[str, ...]:
     """The matrices that are converted to the widest of their dtypes before tiles multiply them, if these may differ."""
     names = _wide(op, stream)
-    return () if are_alike([op.input(name).type for name in names]) else names
+    return () if have_same_dtype([op.input(name).type for name in names]) else names
 
 
 def multiplied_as(op: Op, stream: Stream) -> str:

@@ -26,7 +26,7 @@ from ..passes.structure import Program, plain
 from ..spec.types import BATCH
 from .elementwise.windows import shared_axes
 from .family import Family, Step
-from .rowwise.kernels import SPLITS, part_pointers
+from .rowwise.kernels import SPLITS, partial_pointers
 from .rowwise.sizes import RowSizes
 
 MOST = 32  # taps, since each lane holds an accumulator for each
@@ -97,8 +97,8 @@ class TapsBuilder:
         start = (Let(name, expr((zeros,)) * count),)
         columns = [*self.at(1, lowering), *self.through_outer(lowering)]
         walk = Pass(comment, start, tuple(columns), ())
-        further = ((), (*part_pointers([name]), SPLITS[1]))
-        return self.assembler.part("taps_kernel", DOC, setup, walk, self.stores(), further)
+        further = ((), (*partial_pointers([name]), SPLITS[1]))
+        return self.assembler.by_chunks("taps_kernel", DOC, setup, walk, self.stores(), further)
 
     def stores(self) -> list[Line]:
         name, count = self.total.name, self.program.count

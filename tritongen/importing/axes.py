@@ -30,7 +30,7 @@ class Axis:
     wishes: list[tuple[int, str]] = field(default_factory=list)  # ranks and names; low ranks win
     formula: object = None  # its length, of lengths of inputs, if the trace knows it
     first: int = -1  # the axis that it is a second name of
-    beside: set[int] = field(default_factory=set)  # axes that some value has together with it
+    coexisting: set[int] = field(default_factory=set)  # axes that some value has together with it
 
 
 class Axes:
@@ -55,11 +55,11 @@ class Axes:
         self._all.append(Axis(1, True, True, wishes=[(5, "U"), (5, "V")]))
         return (len(self._all) - 1,)
 
-    def again(self, axis: int, taken: Container[int]) -> int:
-        """A second name for an axis, for a value that has it twice: an existing one not in `taken`, or a new one."""
+    def again(self, axis: int, used: Container[int]) -> int:
+        """A second name for an axis, for a value that has it twice: an existing one not in `used`, or a new one."""
         root = self.root(axis)
         for other in range(len(self._all)):
-            if not self._all[other].factors and other not in taken and self.root(other) == root:
+            if not self._all[other].factors and other not in used and self.root(other) == root:
                 return other
         first = self._all[root]
         self._all.append(Axis(first.length, first.fixed, formula=first.formula, first=root))
@@ -84,11 +84,11 @@ class Axes:
         """Notes axes that some value has together, so that they stay different."""
         axes = set(axes)
         for axis in axes:
-            self._all[axis].beside |= axes - {axis}
+            self._all[axis].coexisting |= axes - {axis}
 
     def may_join(self, one: int, other: int) -> bool:
         """Whether no value has both of two axes."""
-        return other not in self._all[one].beside
+        return other not in self._all[one].coexisting
 
     def atoms(self, dim: Iterable[int]) -> Dim:
         """The current axes of a dimension, after all joins and splits."""
@@ -144,9 +144,9 @@ class Axes:
         other.factors, other.first = (a,), -1
         for axis in roots:
             self.equate(a, axis)
-        for axis in other.beside:
-            self._all[axis].beside = self._all[axis].beside - {b} | {a}
-        one.beside |= other.beside
+        for axis in other.coexisting:
+            self._all[axis].coexisting = self._all[axis].coexisting - {b} | {a}
+        one.coexisting |= other.coexisting
 
     def _split(self, axis: int, outer: int, fixed: bool, inner_fixed: bool = False) -> tuple[int, int]:
         """Splits an axis and its second names into `outer` times the rest."""
@@ -154,8 +154,8 @@ class Axes:
         same = [one for one, own in enumerate(self._all) if not own.factors and self.root(one) == root]
         made = {one: self._split_alone(one, outer, fixed, inner_fixed) for one in sorted(same, key=root.__ne__)}
         for one in same:
-            for part, first in zip(made[one], made[root], strict=True):
-                self._all[part].first = first if one != root else -1
+            for piece, first in zip(made[one], made[root], strict=True):
+                self._all[piece].first = first if one != root else -1
         return made[axis]
 
     def _split_alone(self, axis: int, outer: int, fixed: bool, inner_fixed: bool) -> tuple[int, int]:
@@ -165,8 +165,8 @@ class Axes:
         (second,) = self.new(product.length // outer, fixed=inner_fixed or product.fixed, is_input=product.is_input)
         product.factors, product.first = (first, second), -1
         self.note({first, second})
-        for other in product.beside:
-            self._all[other].beside -= {axis}
+        for other in product.coexisting:
+            self._all[other].coexisting -= {axis}
             self.note({other, first})
             self.note({other, second})
         return first, second

@@ -142,13 +142,13 @@ class Building:
 
     def _add_label(self, found: dict[Hashable, Dim], label: Hashable, dim: Dim) -> None:
         """Adds a label's dimension, with second names for axes that other labels have."""
-        taken = set(self.axes.all_atoms(found.values()))
+        used = set(self.axes.all_atoms(found.values()))
         atoms = self.axes.atoms(dim)
-        found[label] = tuple(self._again(axis, {*taken, *atoms}) if axis in taken else axis for axis in atoms)
+        found[label] = tuple(self._again(axis, {*used, *atoms}) if axis in used else axis for axis in atoms)
         self.axes.note(self.axes.all_atoms(found.values()))
 
-    def _again(self, axis: int, taken: Container[int]) -> int:
-        other = self.axes.again(axis, taken)
+    def _again(self, axis: int, used: Container[int]) -> int:
+        other = self.axes.again(axis, used)
         if not self.axes[other].is_input:
             self.made.append((other, self._place()))
         return other

@@ -94,13 +94,13 @@ _NEUTRAL = {"add": 0, "sub": 0, "mul": 1, "floor_divide": 1}
 
 def _computed(function: str, *given: object) -> Expr:
     args: list[Any] = [Number(int(arg)) if isinstance(arg, int) else arg for arg in given]
-    numbers = [arg.value if isinstance(arg, Number) and type(arg.value) is int else None for arg in args]
+    constants = [arg.value if isinstance(arg, Number) and type(arg.value) is int else None for arg in args]
     for place in (1, 0) if function in ("add", "mul") else (1,):
-        if numbers[place] is not None and numbers[place] == _NEUTRAL.get(function):
+        if constants[place] is not None and constants[place] == _NEUTRAL.get(function):
             found: Expr = args[1 - place]
             return found
-    if function in ("add", "sub") and numbers[1] is not None and numbers[1] < 0:
-        function, args[1] = "sub" if function == "add" else "add", Number(-numbers[1])
+    if function in ("add", "sub") and constants[1] is not None and constants[1] < 0:
+        function, args[1] = "sub" if function == "add" else "add", Number(-constants[1])
     return Apply(function, tuple(args))
 
 

@@ -241,9 +241,9 @@ def _floor_divided(one: Expr, other: Expr) -> Expr:
         return found
     outside: Expr = 0
     for product, by in _terms(one).items():
-        part = quotient(_made({product: by}), other)
-        if part is not None:
-            outside, one = _sum(outside, part, 1), _sum(one, _made({product: by}), -1)
+        divided = quotient(_made({product: by}), other)
+        if divided is not None:
+            outside, one = _sum(outside, divided, 1), _sum(one, _made({product: by}), -1)
     one, other = reduced(one, other)
     if other == 1:
         return _sum(one, outside, 1)

@@ -40,7 +40,7 @@ class Computed:
         """The axes that are no second names of others."""
         return [axis for axis in self.of if self._axes.root(axis) == axis]
 
-    def seconds(self, names: Mapping[int, str], taken: Container[str]) -> dict[int, str]:
+    def seconds(self, names: Mapping[int, str], reserved: Container[str]) -> dict[int, str]:
         """Names of the remaining axes: the first axis's name, and a number."""
         found: dict[int, str] = {}
         for axis in self.of:
@@ -48,7 +48,7 @@ class Computed:
             if first != axis:
                 choices = (f"{names[first]}{number}" for number in count(2))
                 used = {*names.values(), *found.values()}
-                found[axis] = next(name for name in choices if name not in used and name not in taken)
+                found[axis] = next(name for name in choices if name not in used and name not in reserved)
         return found
 
     def lines(self, names: Mapping[int, str]) -> Iterator[str]:

@@ -30,14 +30,14 @@ class Lines:
     """The lines of some results, in order; `results` are pairs of a wanted name and an expression."""
 
     def __init__(
-        self, results: Sequence[tuple[str, Expr]], names: Names, taken: Iterable[str], inputs: Iterable[str]
+        self, results: Sequence[tuple[str, Expr]], names: Names, used: Iterable[str], inputs: Iterable[str]
     ) -> None:
         self._names = names
         self._inputs = frozenset(inputs)
-        self._taken = set(taken) | set(CONSTANTS)
+        self._used = set(used) | set(CONSTANTS)
         self._wanted: dict[int, tuple[str, bool]] = {}
         self._uses: Counter[int] = Counter()
-        self._reserved = GENERIC | (self._taken - self._inputs)  # names that are not numbered
+        self._reserved = GENERIC | (self._used - self._inputs)  # names that are not numbered
         self._stems: dict[str, str] = {}  # of generated names
         self._order: list[Expr] = []
         for _, expr in results:
@@ -75,8 +75,8 @@ class Lines:
         self._uses[id(expr)] += 1
         if self._uses[id(expr)] > 1:
             return
-        for part in subexpressions(expr):
-            self._count(part)
+        for inner in subexpressions(expr):
+            self._count(inner)
         self._order.append(expr)
 
     def _is_line(self, expr: Expr) -> bool:
@@ -87,7 +87,7 @@ class Lines:
             return True
         if self._uses[id(expr)] > 1:
             return not self._is_short(expr)
-        if not name or (name in self._taken and self._operations(expr) < 6):
+        if not name or (name in self._used and self._operations(expr) < 6):
             return False
         return expr.function in REDUCTIONS or expr.function in ALONG or self._operations(expr) > 2
 
@@ -109,7 +109,7 @@ class Lines:
     def _operations(self, expr: Expr) -> int:
         """The number of functions in the text of a line."""
         expr = bare(expr)
-        inside = sum(self._operations(part) for part in subexpressions(expr) if id(bare(part)) not in self._of)
+        inside = sum(self._operations(inner) for inner in subexpressions(expr) if id(bare(inner)) not in self._of)
         return inside + isinstance(expr, Apply)
 
     def _name(self, expr: Expr, output: str = "") -> str:
@@ -117,7 +117,7 @@ class Lines:
         wanted = output or self._wanted.get(id(expr), ("", False))[0]
         for name in (wanted, *([f"new_{output}"] if output in self._inputs else []), *(["y"] if output else [])):
             if name and self._is_free(name):
-                self._taken.add(name)
+                self._used.add(name)
                 return name
         called = _CALLED.get(expr.function if isinstance(expr, Apply) else "", "h")
         is_name = wanted.isidentifier() and not keyword.iskeyword(wanted)
@@ -129,18 +129,18 @@ class Lines:
     def _made(self, stem: str) -> str:
         choices = (*_PLAIN, *(f"h{number}" for number in range(2, 999))) if stem == _PLAIN[0] else ()
         name = next(one for one in (*choices, stem, *(f"{stem}{n}" for n in range(2, 999))) if self._is_free(one))
-        self._taken.add(name)
+        self._used.add(name)
         return name
 
     def _number(self) -> None:
         """Renumbers generated names in the order of the lines."""
-        self._taken -= set(self._stems)
+        self._used -= set(self._stems)
         lines = [self._of[id(one)] for one in self._lines()]
         names = {name: self._made(self._stems[name]) for name in dict.fromkeys(lines) if name in self._stems}
         self._of = {key: names.get(name, name) for key, name in self._of.items()}
 
     def _is_free(self, name: str) -> bool:
-        return name.isidentifier() and not keyword.iskeyword(name) and name not in self._taken
+        return name.isidentifier() and not keyword.iskeyword(name) and name not in self._used
 
     def _break_long(self) -> None:
         """Splits lines that are too long: a subexpression becomes a line."""
@@ -148,9 +148,9 @@ class Lines:
             for one in self._lines():
                 source = self._text(one)
                 if len(source) + len(self._of[id(one)]) > _WIDTH:
-                    part = self._middle(one, len(source))
-                    if part is not None:
-                        self._of[id(part)] = self._name(part)
+                    middle = self._middle(one, len(source))
+                    if middle is not None:
+                        self._of[id(middle)] = self._name(middle)
                         break
             else:
                 return
@@ -165,8 +165,8 @@ class Lines:
                 return
             if one is not expr and isinstance(one, Apply) and self._has_tensors(one) and self._operations(one) > 1:
                 found[id(one)] = one
-            for part in subexpressions(one):
-                visit(part)
+            for inner in subexpressions(one):
+                visit(inner)
 
         visit(expr)
         named = [one for one in found.values() if id(one) in self._wanted]

@@ -53,8 +53,8 @@ def reachable(results: Iterable[Expr], known: dict[int, Expr] | None = None) -> 
         expr = bare(expr)
         if id(expr) not in known:
             known[id(expr)] = expr
-            for part in subexpressions(expr):
-                visit(part)
+            for inner in subexpressions(expr):
+                visit(inner)
             found.append(expr)
 
     for one in results:
@@ -134,9 +134,9 @@ def led(axes: Axes, dims: Dims, batch: tuple[int, ...]) -> int:
     return min(places[-1] + 1 + behind, len(shape), len(batch))
 
 
-def axis_names(axes: Axes, order: Iterable[int], taken: Iterable[str]) -> dict[int, str]:
+def axis_names(axes: Axes, order: Iterable[int], reserved: Iterable[str]) -> dict[int, str]:
     """A unique name for each axis: wishes are granted by rank, then in the order of axes."""
-    used, names = set(taken), dict[int, str]()
+    used, names = set(reserved), dict[int, str]()
     axes_in_order = list(dict.fromkeys(order))
     wishes = [
         (rank, place, name, axis)

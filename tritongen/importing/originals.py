@@ -18,7 +18,7 @@ _WIDE = 110  # characters of a line
 
 def reference_lines(target: Target, trace: Trace, inputs: Container[str], params: Container[str]) -> list[str]:
     """The lines of the table; none if no call by names repeats the traced call."""
-    if target.is_part:
+    if target.is_region:
         return []
     home, _, name = target.spelled.rpartition(":")
     module = _module_of(home)

@@ -56,7 +56,7 @@ def _sayable(trace: Trace, scalars: Mapping[str, float | int], nodes: Sequence[A
     """The number of nodes before the first one that the language cannot express."""
     if _reads_lists(nodes):
         return 0
-    translation = Translation(part_of(trace, nodes, [], names)[0], scalars)
+    translation = Translation(subgraph_of(trace, nodes, [], names)[0], scalars)
     translation.run()
     places = {one.name: place for place, one in enumerate(nodes)}
     return min((places[one] for one in translation.refused), default=len(nodes))
@@ -92,16 +92,16 @@ def _region(
     """The region of some nodes; None if no spec can express it."""
     tensors = [one for one in nodes if isinstance(one.meta.get("val"), torch.Tensor)]
     results = [one for one in tensors if not set(one.users) <= set(nodes)]
-    part, given = part_of(trace, nodes, results, names)
-    own = replace(target, command=f"{target.command} --partial", summary="", is_part=True)
+    subgraph, given = subgraph_of(trace, nodes, results, names)
+    own = replace(target, command=f"{target.command} --partial", summary="", is_region=True)
     try:
-        made = written(own, part, scalars, name)
+        made = written(own, subgraph, scalars, name)
     except (Rejected, Refusal):
         return None
-    return Region(tuple(nodes), given, tuple(results), part, made)
+    return Region(tuple(nodes), given, tuple(results), subgraph, made)
 
 
-def part_of(
+def subgraph_of(
     trace: Trace, nodes: Sequence[Any], results: Sequence[Any], names: Mapping[str, str]
 ) -> tuple[Trace, tuple[Any, ...]]:
     """The trace of `nodes` alone, and the other nodes that they read, which are its arguments."""
@@ -133,11 +133,11 @@ def part_of(
     return replace(trace, graph=own, arguments=tuple(arguments), results=(), symbols=symbols), tuple(given)
 
 
-def _argument(node: Any, names: Mapping[str, str], taken: Sequence[str]) -> Argument:
+def _argument(node: Any, names: Mapping[str, str], used: Sequence[str]) -> Argument:
     tensor = node.meta["val"]
     name = names.get(node.name, node.name)
-    while name in taken or not name.isidentifier():
-        name = f"{node.name}_{len(taken)}" if name == node.name else node.name
+    while name in used or not name.isidentifier():
+        name = f"{node.name}_{len(used)}" if name == node.name else node.name
     shape = tuple(Length(hint(one), "", not isinstance(one, torch.SymInt)) for one in tensor.shape)
     return Argument(name, tensor, shape, "", tensor.dtype.is_floating_point)
 

@@ -24,7 +24,7 @@ class Module:
         self._inside = {one for region in regions for one in region.nodes if not is_number(one)}
         self._wanted = variables(trace)
         self._names: dict[Any, str] = {}
-        self._taken = {"torch", "operator", "math", name, *(region.imported.name for region in regions)}
+        self._used = {"torch", "operator", "math", name, *(region.imported.name for region in regions)}
 
     def text(self) -> str:
         lines = list(self._lines())
@@ -45,7 +45,7 @@ class Module:
         for node in nodes:
             if node.op == "placeholder":
                 self._names[node] = next(arguments).name
-                self._taken.add(self._names[node])
+                self._used.add(self._names[node])
             elif node.op == "output":
                 found = node.args[0] if isinstance(node.args[0], list | tuple) else [node.args[0]]
                 yield "return " + ", ".join(map(self._written, found))
@@ -77,11 +77,11 @@ class Module:
 
     def _name_of(self, node: Any) -> str:
         name: str = self._wanted.get(node.name, node.name)
-        if name in self._taken or not name.isidentifier() or keyword.iskeyword(name):
+        if name in self._used or not name.isidentifier() or keyword.iskeyword(name):
             name = node.name
-        while name in self._taken:
+        while name in self._used:
             name += "_"
-        self._taken.add(name)
+        self._used.add(name)
         self._names[node] = name
         return name
 

@@ -68,17 +68,17 @@ class Target:
     summary: str = ""
     module: torch.nn.Module | None = None
     scalars: Mapping[str, float | int] = field(default_factory=dict)  # of a module: its constants by name
-    is_part: bool = False  # whether only a region of it is imported
+    is_region: bool = False  # whether only a region of it is imported
     init: tuple[str, ...] | None = None  # name=value for each argument of the module's constructor
 
 
 def parse_example(text: str) -> dict[str, Example | object]:
     """Parses `x=bf16[4,1024,4096] dim=-1` to arguments by name, in order. Raises `Refusal`."""
     found: dict[str, Example | object] = {}
-    for part in parse_words(text):
-        name, sign, value = part.partition("=")
+    for word in parse_words(text):
+        name, sign, value = word.partition("=")
         if not sign or not name.isidentifier():
-            raise Refusal(f"`{part}` is not an argument of an example", _FORM, "TG003")
+            raise Refusal(f"`{word}` is not an argument of an example", _FORM, "TG003")
         if name in found:
             raise Refusal(f"{name} is given twice", _FORM, "TG003")
         found[name] = _argument(name, value)

@@ -48,7 +48,7 @@ class Tracer(_WithoutDynamo, ProxyTorchDispatchMode):  # type: ignore[no-untyped
         self.mode.cache_enabled = False
         self._lengths, self._decompositions = lengths, decompositions
         self._nodes: dict[int, tuple[Any, torch.fx.Node]] = {}
-        self._numbers: dict[Expr, torch.fx.Node] = {}
+        self._scalars: dict[Expr, torch.fx.Node] = {}
         self._sources: dict[Any, tuple[torch.fx.Node, int]] = {}  # the (node, dimension) of each symbolic length
 
     @contextmanager
@@ -119,11 +119,11 @@ class Tracer(_WithoutDynamo, ProxyTorchDispatchMode):  # type: ignore[no-untyped
         """The node that computes a symbolic scalar from lengths; a constant as it is."""
         if not number.is_symbolic():
             return number.written
-        if number.written not in self._numbers:
+        if number.written not in self._scalars:
             made = self._computed(number.written)
             made.meta["val"] = number.symbolic()
-            self._numbers[number.written] = made
-        return self._numbers[number.written]
+            self._scalars[number.written] = made
+        return self._scalars[number.written]
 
     def _computed(self, expr: Expr) -> torch.fx.Node:
         if self._decompositions is not None:  # Nobody calls this graph.
@@ -145,7 +145,7 @@ class Tracer(_WithoutDynamo, ProxyTorchDispatchMode):  # type: ignore[no-untyped
         else:
             node.meta["val"] = found
             if isinstance(found, torch.SymInt | torch.SymFloat | torch.SymBool):
-                self._numbers.setdefault(found.node.written, node)
+                self._scalars.setdefault(found.node.written, node)
 
 
 class Shapes(_WithoutDynamo, FakeTensorMode):  # type: ignore[no-untyped-call]

@@ -189,7 +189,7 @@ def _arguments(
     target: Target, given: Mapping[str, object], tracer: Tracer, is_model: bool, device: str
 ) -> list[Argument]:
     own_device = next((one.device for one in target.module.parameters()), None) if is_model and target.module else None
-    taken = set(given)
+    used = set(given)
     found = []
     for name, value in given.items():
         for place, one in enumerate(tensors_of(value)):
@@ -204,9 +204,9 @@ def _arguments(
     state = [*target.module.named_parameters(), *target.module.named_buffers()]
     for path, tensor in state:
         name = _name_of(target.module, path)
-        while name in taken:
+        while name in used:
             name += "_param"
-        taken.add(name)
+        used.add(name)
         shape = tuple(Length(length, "", is_model) for length in tensor.shape)
         own = dtype if tensor.dtype.is_floating_point and not is_model else tensor.dtype
         made = tracer.state(name, tensor) if is_model else tracer.argument(name, shape, own, device or None)
@@ -223,11 +223,11 @@ def _name_of(module: Any, path: str) -> str:
 
 def _renamed(arguments: Sequence[Argument], recording: Recording) -> Iterator[Argument]:
     """Renames tensors of tuples after the variables that hold them, as in `cos, sin = position_embeddings`."""
-    taken = {one.name for one in arguments}
+    used = {one.name for one in arguments}
     for one in arguments:
         _, name = recording.names.get(one.name, (0, "")) if one.name in recording.unpacked else (0, "")
-        yield replace(one, name=name) if name and name not in taken else one
-        taken.add(name)
+        yield replace(one, name=name) if name and name not in used else one
+        used.add(name)
 
 
 def symbols_in(arguments: Iterable[Argument], formula: str) -> dict[str, tuple[str, int]]:

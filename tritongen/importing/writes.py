@@ -42,7 +42,7 @@ def _check_written(node: Any, written: Any, arguments: Sequence[Argument]) -> No
     for other in node.graph.nodes:
         if other is node:
             later = True
-        elif memory is not None and _memory(other) == memory and not _is_other_part(other, written):
+        elif memory is not None and _memory(other) == memory and not _is_other_item(other, written):
             if other in placeholders:
                 argument = arguments[placeholders.index(other)]
                 if argument.path and not argument.wants_gradient:
@@ -57,7 +57,7 @@ def _memory(node: Any) -> object:
     return found.untyped_storage()._cdata if isinstance(found, torch.Tensor) else None
 
 
-def _is_other_part(one: Any, other: Any) -> bool:
+def _is_other_item(one: Any, other: Any) -> bool:
     """Whether both are different items of one split, which share no element."""
     one, other = map(_first_written, (one, other))
     are_items = one.target is python.getitem and other.target is python.getitem

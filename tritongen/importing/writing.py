@@ -75,7 +75,7 @@ def written(
         raise Rejected(map(diagnostic, translation.problems))
     if not all(isinstance(one, Value) for one in values):
         raise Refusal("a result that is no tensor")
-    if target.is_part and not any(isinstance(bare(one.expr), Apply) for one in values):
+    if target.is_region and not any(isinstance(bare(one.expr), Apply) for one in values):
         raise Refusal("a part that computes nothing")
     try:
         return _Writer(target, trace, translation, values, name).imported()
@@ -110,9 +110,9 @@ class _Writer:
         exprs = [*self.exprs, *reachable(self.computed.of.values())]
         read = {one.name for one in exprs if isinstance(one, Param)}
         params = {one: self.t.params[one] for one in self.t.scalars if one in self.t.params and one in read}
-        taken = {self.name, *self.inputs, *params, *self.names.of.values(), *self.types.values()}
+        used = {self.name, *self.inputs, *params, *self.names.of.values(), *self.types.values()}
         wanted = list(zip(self._result_names(), [one.expr for one in self.values], strict=True))
-        lines = Lines(wanted, self.names, taken, self.inputs)
+        lines = Lines(wanted, self.names, used, self.inputs)
         tables = {
             "types": [f'{name} = "float"' for name in dict.fromkeys(self.types.values())],
             "inputs": list(self._inputs()),
@@ -284,9 +284,9 @@ class _Writer:
             return "auto" if value.dtype == value.natural else dtype_name(value.dtype)
         same = [name for name, one in self.inputs.items() if one.dtype == value.dtype]
         shape = [self.axes.atoms(dim) for dim in value.dims]
-        alike = [name for name in same if [self.axes.atoms(dim) for dim in self.inputs[name].dims] == shape]
-        if value.rank and alike:
-            return alike[0]
+        same_shape = [name for name in same if [self.axes.atoms(dim) for dim in self.inputs[name].dims] == shape]
+        if value.rank and same_shape:
+            return same_shape[0]
         if value.dtype != value.natural:
             return dtype_name(value.dtype)
         floats = [one for one in self.inputs.values() if one.dtype.is_floating_point]
@@ -323,12 +323,12 @@ class _Writer:
         results = [value.dims for value in self.values]
         batch = batch_axes(self.axes, tensors, results, named)
         order = [axis for axis in self._all_axes() if axis not in batch]
-        taken = {*self.inputs, *self.t.params, *self.types.values()}
+        used = {*self.inputs, *self.t.params, *self.types.values()}
         ones = {name for name, dims in self.declared.items() if not all(dims[led(self.axes, dims, batch) :])}
         if ones:
             raise NeedsOnes(*ones)
-        of = axis_names(self.axes, [*order, *self.computed.firsts], taken)
-        of |= self.computed.seconds(of, taken)
+        of = axis_names(self.axes, [*order, *self.computed.firsts], used)
+        of |= self.computed.seconds(of, used)
         return Names(of, batch, self.axes, self.axes_of)
 
     def _fix_groups(self, tensors: Sequence[Dims]) -> None:

@@ -26,7 +26,7 @@ def named_axes(found: Expressions, axes: list[str], tree: ast.AST | None) -> lis
         case ast.Name(id=name) if name in found.axes:
             return [name]
         case ast.Tuple(elts=items) | ast.List(elts=items):
-            return [axis for part in items for axis in named_axes(found, axes, part)]
+            return [axis for item in items for axis in named_axes(found, axes, item)]
     if number is None:
         return []
     place = number + len(axes) if number < 0 else number

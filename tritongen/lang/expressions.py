@@ -75,7 +75,7 @@ class Expressions:
 
     def has(self, names: set[str], node: Node, kind: type | UnionType) -> bool:
         """Whether an expression references one of `names`, or contains a node of type `kind`."""
-        return any(part.name in names if isinstance(part, Ref) else isinstance(part, kind) for part in walk(node))
+        return any(inner.name in names if isinstance(inner, Ref) else isinstance(inner, kind) for inner in walk(node))
 
     def natural_order(self, axes: tuple[str, ...]) -> tuple[str, ...]:
         return tuple(axis for axis in self.axes if axis in axes)
@@ -138,7 +138,7 @@ class Expressions:
             raise abandoned
         return nodes
 
-    def tell(self, tree: ast.AST) -> None:
+    def record(self, tree: ast.AST) -> None:
         """Record the mistakes of a subexpression."""
         with suppress(Abandoned):
             self.visit(tree)
@@ -190,8 +190,8 @@ class Expressions:
         own = self.inputs[name]
         if own.default is None or not own.type.variable:
             return name
-        alike = (one.name for one in self.inputs.values() if one.type.variable == own.type.variable)
-        return next((other for other in alike if self.inputs[other].default is None), name)
+        same_type = (one.name for one in self.inputs.values() if one.type.variable == own.type.variable)
+        return next((other for other in same_type if self.inputs[other].default is None), name)
 
     def is_float8(self, name: str) -> bool:
         return set(self.inputs[name].type.dtypes) <= set(FLOAT8S)
@@ -230,9 +230,9 @@ class Expressions:
     def compare(self, tree: ast.Compare, operands: list[ast.expr], ops: list[ast.cmpop]) -> Node:
         if any(type(op) not in SYMBOLS for op in ops):
             raise self.refuse(tree)
-        for part in operands:
-            if isinstance(part, ast.Name) and part.id in self.params and self.params[part.id].kind == "enum":
-                return self.compare_word(tree, part, operands, ops)
+        for operand in operands:
+            if isinstance(operand, ast.Name) and operand.id in self.params and self.params[operand.id].kind == "enum":
+                return self.compare_word(tree, operand, operands, ops)
         nodes = self.visit_all(operands)
         pairs = [
             self.call(OPERATORS[SYMBOLS[type(op)]], [left, right], tree)
@@ -359,8 +359,8 @@ class Expressions:
         if isinstance(node, Ref):
             return node
         name = f"{self.target}_{suffix}"
-        taken = {*self.values, *self.inputs, *self.params, *(s.name for s in self.spec.compute)}
-        while name in taken and not (name in self.values and self.values[name].node == node):
+        used = {*self.values, *self.inputs, *self.params, *(s.name for s in self.spec.compute)}
+        while name in used and not (name in self.values and self.values[name].node == node):
             name += "_"
         self.add(Value(name, node, ""))
         return Ref(name, node.axes, node.dtype)

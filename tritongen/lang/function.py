@@ -79,7 +79,7 @@ def row(
     """A row: its `form` as "clamp(x, min=0.0)", each derivative as a keyword named after its argument. `triton`
     and `torch` default to a call of the function by its name.
     """
-    name, arguments = _parts(form)
+    name, arguments = _name_and_args(form)
     call = _call(name, arguments)
     return Function(
         name,
@@ -97,10 +97,10 @@ def row(
 
 
 def activation(form: str, summary: str, triton: str = "", torch: str = "", **more: str) -> Function:
-    return row(form, summary, triton, torch=torch or f"torch.nn.functional.{_call(*_parts(form))}", **more)
+    return row(form, summary, triton, torch=torch or f"torch.nn.functional.{_call(*_name_and_args(form))}", **more)
 
 
-def _parts(form: str) -> tuple[str, tuple[Arg, ...]]:
+def _name_and_args(form: str) -> tuple[str, tuple[Arg, ...]]:
     name, _, args = form.removesuffix(")").partition("(")
     return name, tuple(map(_arg, args.split(", ")))
 

@@ -15,7 +15,7 @@ _SHAPE = "axes have names: a dimension that is a group of them is (H D) in [inpu
 _RANDOM = "there are no random numbers: make them an input"
 _SORTED = "write sort(x, {N}), and take the element at a position of it: take(s, size({N}) // 2, {N})"
 _NUMBER = "write the number itself, which broadcasts: 0.0, 1.0"
-_PART = "write take({x}, index(P) + start, {N}), with P an axis of an input that is as long as the part"
+_SLICE = "write take({x}, index(P) + start, {N}), with P an axis of an input that is as long as the part"
 _SCATTER = "write scatter_sum(x, i, V), with V the axis of the result that i is a position along"
 _WINDOW = "write take({x}, index(P) + index(R), {N}), a window of R at each P, both of them axes of inputs"
 _CONVOLUTION = "write sum(take(x, index(P) + index(R), N) * w, C, R), with P an axis of an input"
@@ -32,7 +32,7 @@ ANSWERS: dict[str, str] = {
     "outer": "write {x} * {y}: values broadcast by the names of their axes",
     "linear": "write sum({x} * {y}, {K}) + bias, over the axis that both have",
     **dict.fromkeys("cat concat concatenate hstack vstack stack column_stack".split(), _JOINED),
-    **dict.fromkeys("split chunk unbind tensor_split".split(), _PART),
+    **dict.fromkeys("split chunk unbind tensor_split".split(), _SLICE),
     **dict.fromkeys("arange range linspace".split(), "write index(N) for the positions along an axis of an input"),
     **dict.fromkeys("rand randn randint rand_like randn_like bernoulli multinomial normal".split(), _RANDOM),
     "dropout": "there are no random numbers: make the mask an input, and write where(mask, {x} / (1 - p), 0.0)",
@@ -51,7 +51,7 @@ ANSWERS: dict[str, str] = {
     **dict.fromkeys("gather index_select take_along_dim".split(), "write take({x}, i, {N}), with i an integer input"),
     "embedding": "write take(weight, i, V), with V the axis of weight that i is a position along",
     "select": "write take({x}, {z}, {N})",
-    "narrow": _PART,
+    "narrow": _SLICE,
     "one_hot": "write {x} == index(V), with V an axis of an input",
     **dict.fromkeys("scatter scatter_add index_add index_put bincount segment_sum scatter_reduce".split(), _SCATTER),
     **dict.fromkeys("squeeze unsqueeze expand expand_as broadcast_to view_as reshape_as".split(), _BY_NAME),

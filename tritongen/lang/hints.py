@@ -74,15 +74,15 @@ def record_subexpressions(found: Expressions, tree: ast.AST) -> None:
     pending = [] if binds else [*ast.iter_child_nodes(tree)]
     known = {*found.axes, *found.values, *found.inputs, *found.params, *MODULES}
     while pending:
-        part = pending.pop()
-        if isinstance(part, ast.Call) and isinstance(part.func, ast.Attribute):
-            pending += ast.iter_child_nodes(part)
+        node = pending.pop()
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+            pending += ast.iter_child_nodes(node)
             continue
-        is_value = not isinstance(part, ast.Name) or part.id not in known
-        if is_value and isinstance(part, ast.Name | ast.Call | ast.BinOp | ast.UnaryOp | ast.Compare | ast.BoolOp):
-            found.tell(part)
-        elif isinstance(part, ast.Attribute | ast.Subscript | ast.Starred | ast.Tuple | ast.List):
-            pending += ast.iter_child_nodes(part)
+        is_value = not isinstance(node, ast.Name) or node.id not in known
+        if is_value and isinstance(node, ast.Name | ast.Call | ast.BinOp | ast.UnaryOp | ast.Compare | ast.BoolOp):
+            found.record(node)
+        elif isinstance(node, ast.Attribute | ast.Subscript | ast.Starred | ast.Tuple | ast.List):
+            pending += ast.iter_child_nodes(node)
 
 
 def answer(found: Expressions, name: str, tree: ast.Call) -> str:
@@ -104,7 +104,7 @@ def answer(found: Expressions, name: str, tree: ast.Call) -> str:
 
 
 def _cast(name: str, tree: ast.Call) -> str:
-    texts = [ast.unparse(part) for part in (*tree.args, *(one.value for one in tree.keywords))]
+    texts = [ast.unparse(arg) for arg in (*tree.args, *(one.value for one in tree.keywords))]
     word = str(getattr(tree.args[0], "value", "")) if tree.args else ""
     if word.lstrip("+-") in CONSTANTS:
         return f"write {word}"
@@ -114,11 +114,11 @@ def _cast(name: str, tree: ast.Call) -> str:
 
 def _words(found: Expressions, tree: ast.Call, counted: list[ast.expr]) -> dict[str, str]:
     """The values of the fields in `ANSWERS`, and `named`, the axes that the call gives."""
-    texts = [_operand(part) for part in tree.args if not isinstance(part, ast.Starred)]
+    texts = [_operand(arg) for arg in tree.args if not isinstance(arg, ast.Starred)]
     x, y, z = [*texts, *"xyz"[len(texts) :]][:3]
-    axes, other = ([*axes_of(found, part)] for part in [*tree.args, None, None][:2])
+    axes, other = ([*axes_of(found, arg)] for arg in [*tree.args, None, None][:2])
     by = next((one.value for one in tree.keywords if one.arg in ("dim", "axis")), None)
-    named = [axis for part in [*counted, by] for axis in named_axes(found, axes, part)]
+    named = [axis for arg in [*counted, by] for axis in named_axes(found, axes, arg)]
     last = ["M", "N", *(axis for axis in axes if axis != BATCH)][-2:] if len(axes) != 1 else ["M", *axes]
     shared = [axis for axis in axes if axis in other and axis != BATCH]
     return {
@@ -143,15 +143,15 @@ def _at_positions(found: Expressions, value: ast.expr, at: ast.expr) -> str:
     """The hint for indexing as in torch: one `take` for each index."""
     indices = at.elts if isinstance(at, ast.Tuple) else [at]
     axes, text, takes = [*axes_of(found, value)], ast.unparse(value), False
-    behind = next((n for n, part in enumerate(indices) if getattr(part, "value", 0) is ...), len(indices))
-    for place, part in enumerate(indices):
-        if isinstance(part, ast.Slice):
-            if part.lower or part.upper or part.step:
+    behind = next((n for n, index in enumerate(indices) if getattr(index, "value", 0) is ...), len(indices))
+    for place, index in enumerate(indices):
+        if isinstance(index, ast.Slice):
+            if index.lower or index.upper or index.step:
                 return "there are no slices: write take(x, index(P) + start, N), with P an axis of an input"
-        elif getattr(part, "value", 0) not in (None, ...):
+        elif getattr(index, "value", 0) not in (None, ...):
             number = ast.Constant(place - len(indices)) if place > behind else ast.Constant(place)
             axis = [*named_axes(found, axes, number), "N"][0]
-            text, takes = f"take({text}, {ast.unparse(part)}, {axis})", True
+            text, takes = f"take({text}, {ast.unparse(index)}, {axis})", True
     return f"write {text}, with the axis along which it is read" if takes else ANSWERS["unsqueeze"]
 
 

@@ -156,9 +156,9 @@ class Integers:
     def all_narrow(self, node: Node) -> bool:
         """Whether a kernel holds all integers that a condition compares in less than int64."""
         return all(
-            all(map(self.narrow, operands(part)))
-            for part in walk(node)
-            if isinstance(part, Call) and part.dtype.kind == "bool"
+            all(map(self.narrow, operands(inner)))
+            for inner in walk(node)
+            if isinstance(inner, Call) and inner.dtype.kind == "bool"
         )
 
     def widen(self, node: Call) -> None:

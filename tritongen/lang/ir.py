@@ -72,7 +72,7 @@ def _below(own: Callable[[Node], Iterable[T]]) -> cached_property[frozenset[T]]:
     """The union of `own` over a node and all below it; a subexpression that many nodes share is visited once."""
 
     def found(node: Node) -> frozenset[T]:
-        return frozenset(own(node)).union(*(getattr(part, str(made.attrname)) for part in children(node)))
+        return frozenset(own(node)).union(*(getattr(child, str(made.attrname)) for child in children(node)))
 
     made = cached_property(found)
     return made
@@ -84,17 +84,17 @@ class Tree(Hashed):
     @cached_property
     def nodes(self) -> tuple[Node, ...]:
         """The node and all below it, arguments first."""
-        return (*(node for part in children(self) for node in part.nodes), cast("Node", self))
+        return (*(node for child in children(self) for node in child.nodes), cast("Node", self))
 
     @cached_property
     def count(self) -> int:
         """The number of nodes; repeated ones are counted each time."""
-        return 1 + sum(part.count for part in children(self))
+        return 1 + sum(child.count for child in children(self))
 
     @cached_property
     def operations(self) -> int:
         """The number of functions, reductions and scans; repeated ones are counted each time."""
-        return isinstance(self, Call | Reduce | Scan) + sum(part.operations for part in children(self))
+        return isinstance(self, Call | Reduce | Scan) + sum(child.operations for child in children(self))
 
     kinds = _below(lambda node: (type(node),))
     functions = _below(lambda node: (node.function,) if isinstance(node, Call) else ())
@@ -106,7 +106,7 @@ class Tree(Hashed):
     @cached_property
     def gathers(self) -> bool:
         """Whether an input is read at a computed index."""
-        return (isinstance(self, Load) and bool(self.at)) or any(part.gathers for part in children(self))
+        return (isinstance(self, Load) and bool(self.at)) or any(child.gathers for child in children(self))
 
 
 @dataclass(frozen=True)
@@ -502,8 +502,8 @@ def distinct(nodes: Iterable[Node]) -> list[Node]:
 
     def visit(node: Node) -> None:
         if node not in found:
-            for part in children(node):
-                visit(part)
+            for child in children(node):
+                visit(child)
             found[node] = None
 
     for node in nodes:

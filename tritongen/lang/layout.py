@@ -39,12 +39,12 @@ def _brought(typer: Expressions, node: Node) -> dict[str, list[str]]:
     brought: dict[str, list[str]] = {}
     pending, seen = [node], set[str]()
     while pending:
-        for part in walk(pending.pop()):
-            if isinstance(part, Ref) and part.name not in seen:
-                seen.add(part.name)
-                pending.append(typer.values[part.name].node)
-            moved = ((axis, index.axes) for axis, index in part.at) if isinstance(part, Load | Take) else ()
-            for axis, axes in ((axis, part.into) for axis in part.over) if isinstance(part, ScatterSum) else moved:
+        for inner in walk(pending.pop()):
+            if isinstance(inner, Ref) and inner.name not in seen:
+                seen.add(inner.name)
+                pending.append(typer.values[inner.name].node)
+            moved = ((axis, index.axes) for axis, index in inner.at) if isinstance(inner, Load | Take) else ()
+            for axis, axes in ((axis, inner.into) for axis in inner.over) if isinstance(inner, ScatterSum) else moved:
                 own = brought.setdefault(axis, [])
                 own += [one for one in axes if one not in own]
     return brought

@@ -102,7 +102,7 @@ def _within(value: object, table: Mapping[str, str], is_name: bool) -> object:
     if isinstance(value, str):
         return table.get(value, value) if is_name else value
     if isinstance(value, tuple | frozenset):
-        return type(value)(_within(part, table, is_name) for part in value)
+        return type(value)(_within(item, table, is_name) for item in value)
     if is_dataclass(value) and not isinstance(value, type):
         return _renamed(value, table, set())
     return value
@@ -150,27 +150,27 @@ def without_marks(mistake: Mistake) -> Mistake:
     return replace(mistake, message=shown(mistake.message), key=key, hint=shown(mistake.hint))
 
 
-def unused(name: str, taken: Container[str]) -> str:
-    """The name, with underscores appended until it is not in `taken`."""
-    while name in taken:
+def unused(name: str, used: Container[str]) -> str:
+    """The name, with underscores appended until it is not in `used`."""
+    while name in used:
         name += "_"
     return name
 
 
-def numbered(name: str, taken: Container[str], end: str = "") -> str:
-    """The name with `end`; if that is in `taken`, with the first integer from 2 that makes it unique."""
+def numbered(name: str, used: Container[str], end: str = "") -> str:
+    """The name with `end`; if that is in `used`, with the first integer from 2 that makes it unique."""
     first = name if name.endswith(end) else f"{name}{end}"
     others = (f"{name}_{number}{end}" for number in count(2))
-    return next(each for each in chain((first,), others) if each not in taken)
+    return next(each for each in chain((first,), others) if each not in used)
 
 
-def fresh(name: str, taken: set[str]) -> str:
-    """A new name for a generated value, numbered if it is in `taken`, and added to `taken`.
+def fresh(name: str, used: set[str]) -> str:
+    """A new name for a generated value, numbered if it is in `used`, and added to `used`.
 
     Among marked names it ends in a mark, so that no name derived from another can be the same:
     `ǂzǂ_mean_rows` are the rows of z_mean, and `ǂzǂ_mean_rowsǂ` is a value.
     """
-    is_marked = MARK in name or any(MARK in other for other in taken)
-    found = numbered(name, taken, MARK if is_marked else "")
-    taken.add(found)
+    is_marked = MARK in name or any(MARK in other for other in used)
+    found = numbered(name, used, MARK if is_marked else "")
+    used.add(found)
     return found

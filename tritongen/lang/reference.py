@@ -55,7 +55,7 @@ def _original_mistakes(original: Original, names: frozenset[str]) -> list[Mistak
 
 
 def _are_names(names: Iterable[str]) -> bool:
-    return all(part.isidentifier() and not keyword.iskeyword(part) for part in names)
+    return all(name.isidentifier() and not keyword.iskeyword(name) for name in names)
 
 
 def imported_names(call: str, names: Container[str]) -> tuple[str, ...]:
@@ -115,12 +115,12 @@ class _Expression:
         if isinstance(node, ast.Lambda):
             own = {arg.arg for arg in ast.walk(node.args) if isinstance(arg, ast.arg)}
             inner = replace(self, names=self.names | own)
-        for part in ast.iter_child_nodes(node):
-            if isinstance(node, ast.Call) and part is node.func and isinstance(part, ast.Attribute):
-                if _path(part):  # Checked with the call, as are methods, but not the object of a method.
+        for child in ast.iter_child_nodes(node):
+            if isinstance(node, ast.Call) and child is node.func and isinstance(child, ast.Attribute):
+                if _path(child):  # Checked with the call, as are methods, but not the object of a method.
                     continue
-                part = part.value
-            yield from inner.below(part, text)
+                child = child.value
+            yield from inner.below(child, text)
 
 
 def _wrong(node: ast.AST, names: frozenset[str], is_peer: bool) -> tuple[str, str, str] | None:

@@ -10,9 +10,9 @@ from .ir import Call, Cast, Choose, Dtype, Load, Node, Op, Reduce, Ref, Scan, Sc
 from .names import fresh
 
 
-def named(node: Node, name: str, taken: set[str], values: list[Value]) -> Ref:
+def named(node: Node, name: str, used: set[str], values: list[Value]) -> Ref:
     """Append a node to `values` under a fresh name, and return a reference to it."""
-    values.append(Value(fresh(name, taken), node, ""))
+    values.append(Value(fresh(name, used), node, ""))
     return values[-1].ref
 
 
@@ -30,9 +30,9 @@ def rebuild(node: Node, new_children: tuple[Node, ...]) -> Node:
         case Choose():
             return replace(node, condition=new_children[0], then=new_children[1], other=new_children[2])
         case Load(at=at):
-            return replace(node, at=tuple((axis, part) for (axis, _), part in zip(at, new_children, strict=True)))
+            return replace(node, at=tuple((axis, index) for (axis, _), index in zip(at, new_children, strict=True)))
         case Take(at=at):
-            moved = tuple((axis, part) for (axis, _), part in zip(at, new_children[1:], strict=True))
+            moved = tuple((axis, index) for (axis, _), index in zip(at, new_children[1:], strict=True))
             return replace(node, arg=new_children[0], at=moved)
         case ScatterSum():
             return replace(node, arg=new_children[0], at=new_children[1])
@@ -44,11 +44,11 @@ def replaced(node: Node, other: Callable[[Node], Node]) -> Node:
     """The node with `other` applied to subexpressions from the root down; replacements are not visited further."""
     made: dict[int, Node] = {}  # by `id`, since many nodes may share a child
 
-    def of(part: Node) -> Node:
-        if id(part) not in made:
-            found = other(part)
-            made[id(part)] = found if found is not part else rebuild(part, tuple(map(of, children(part))))
-        return made[id(part)]
+    def of(inner: Node) -> Node:
+        if id(inner) not in made:
+            found = other(inner)
+            made[id(inner)] = found if found is not inner else rebuild(inner, tuple(map(of, children(inner))))
+        return made[id(inner)]
 
     return of(node)
 
@@ -71,7 +71,7 @@ def as_loads(node: Node, names: Mapping[str, str], of_their_own: bool = False) -
     """Replace lines by loads of `names[line]`: floats if `of_their_own` (except bool), else of the line's dtype."""
     line = node.arg if isinstance(node, Take) else node
     if not isinstance(line, Ref) or line.name not in names:
-        return rebuild(node, tuple(as_loads(part, names, of_their_own) for part in children(node)))
+        return rebuild(node, tuple(as_loads(child, names, of_their_own) for child in children(node)))
     name = names[line.name]
     dtype = Dtype("float", (name,)) if of_their_own and node.dtype.kind != "bool" else node.dtype
     indices = node.at if isinstance(node, Take) else ()
@@ -82,11 +82,11 @@ def as_loads(node: Node, names: Mapping[str, str], of_their_own: bool = False) -
 def as_lines(node: Node, lines: Mapping[str, Ref]) -> Node:
     """Replace loads of inputs by references to `lines`: the inverse of `as_loads`."""
 
-    def line(part: Node) -> Node:
-        if not isinstance(part, Load) or part.name not in lines:
-            return part
-        own = lines[part.name]
-        return Take(own, part.at, part.axes, part.dtype) if part.at else Ref(own.name, part.axes, part.dtype)
+    def line(inner: Node) -> Node:
+        if not isinstance(inner, Load) or inner.name not in lines:
+            return inner
+        own = lines[inner.name]
+        return Take(own, inner.at, inner.axes, inner.dtype) if inner.at else Ref(own.name, inner.axes, inner.dtype)
 
     return replaced(node, line)
 

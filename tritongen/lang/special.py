@@ -218,13 +218,13 @@ def _is_of_elements(node: Node, axis: str, index: Node) -> bool:
     range. A read at an element, as in a `take` at a `take`, does not count: it reads index 0 there.
     """
 
-    def is_taken(part: Node) -> bool:
-        return isinstance(part, Load | Take) and dict(part.at).get(axis) == index
+    def is_taken(inner: Node) -> bool:
+        return isinstance(inner, Load | Take) and dict(inner.at).get(axis) == index
 
-    def are_taken(part: Node) -> bool:
-        if isinstance(part, Load | Take):
-            return is_taken(part)
-        return not isinstance(part, Ref | Index) and all(map(are_taken, children(part)))
+    def are_taken(inner: Node) -> bool:
+        if isinstance(inner, Load | Take):
+            return is_taken(inner)
+        return not isinstance(inner, Ref | Index) and all(map(are_taken, children(inner)))
 
     if isinstance(node, Load | Take):
         return is_taken(node)
@@ -254,7 +254,7 @@ def is_reduced(node: Node, axis: str, values: Mapping[str, Value]) -> bool:
     if isinstance(node, Ref):
         return is_reduced(values[node.name].node, axis, values)
     operands = children(node)[1:] if isinstance(node, Take) else children(node)
-    return isinstance(node, Reduce | Scan) or any(is_reduced(part, axis, values) for part in operands)
+    return isinstance(node, Reduce | Scan) or any(is_reduced(operand, axis, values) for operand in operands)
 
 
 def _substitute(typer: Expressions, node: Node, at: Mapping[str, Node]) -> Node:
@@ -263,10 +263,10 @@ def _substitute(typer: Expressions, node: Node, at: Mapping[str, Node]) -> Node:
         return node
 
     def axes_of(*operands: Node) -> tuple[str, ...]:
-        return typer.natural_order(tuple(a for part in operands for a in part.axes))
+        return typer.natural_order(tuple(a for operand in operands for a in operand.axes))
 
-    def again(part: Node) -> Node:
-        return _substitute(typer, part, at)
+    def again(operand: Node) -> Node:
+        return _substitute(typer, operand, at)
 
     match node:
         case Index(axis=axis):
@@ -284,8 +284,8 @@ def _substitute(typer: Expressions, node: Node, at: Mapping[str, Node]) -> Node:
             operands = tuple(again(arg) for arg in args)
             return Call(function, operands, axes_of(*operands), node.dtype)
         case Cast(arg=arg):
-            part = again(arg)
-            return Cast(part, node.dtype, part.axes)
+            inner = again(arg)
+            return Cast(inner, node.dtype, inner.axes)
         case Choose():
             then, other = again(node.then), again(node.other)
             return Choose(node.condition, then, other, axes_of(then, other), node.dtype)

@@ -124,15 +124,15 @@ class Text:
         hint = "give parts of it lines of their own"
         return NotAnExpression("this expression is nested too deeply", self._lead, hint)
 
-    def span(self, part: ast.AST) -> tuple[int, int]:
+    def span(self, node: ast.AST) -> tuple[int, int]:
         """The offset and length of a subtree, in characters of the text."""
         line = self._line.strip().encode()
 
         def characters(column: int) -> int:
             return self._lead + len(line[:column].decode(errors="ignore"))
 
-        start = characters(getattr(part, "col_offset", 0))
-        end = characters(getattr(part, "end_col_offset", None) or len(line))
+        start = characters(getattr(node, "col_offset", 0))
+        end = characters(getattr(node, "end_col_offset", None) or len(line))
         return start, max(end - start, 1)
 
     @property
@@ -147,12 +147,12 @@ class Text:
 def _depth(tree: ast.AST) -> int:
     deepest, left = 0, [(tree, 1)]
     while left:
-        part, depth = left.pop()
+        node, depth = left.pop()
         # `a or b or c` is one node of Python with all operands, but here one node per operator.
-        depth += len(part.values) - 2 if isinstance(part, ast.BoolOp) else 0
-        depth += len(part.ops) - 1 if isinstance(part, ast.Compare) else 0
+        depth += len(node.values) - 2 if isinstance(node, ast.BoolOp) else 0
+        depth += len(node.ops) - 1 if isinstance(node, ast.Compare) else 0
         deepest = max(deepest, depth)
-        left += [(child, depth + 1) for child in ast.iter_child_nodes(part)]
+        left += [(child, depth + 1) for child in ast.iter_child_nodes(node)]
     return deepest
 
 
@@ -173,4 +173,4 @@ def instead(tree: ast.AST) -> str:
 def is_none(tree: ast.AST) -> bool:
     """Whether an expression is None or compares with None."""
     operands = (tree.left, *tree.comparators) if isinstance(tree, ast.Compare) else (tree,)
-    return any(isinstance(part, ast.Constant) and part.value is None for part in operands)
+    return any(isinstance(operand, ast.Constant) and operand.value is None for operand in operands)

@@ -44,13 +44,13 @@ def _axes(op: Op, node: Node) -> Iterator[str]:
         case Index(axis=axis):
             yield axis
         case Scan(over=over):
-            yield from (*_of_parts(node), over)
+            yield from (*_axes_of_children(node), over)
         case _:
-            yield from _of_parts(node)
+            yield from _axes_of_children(node)
 
 
-def _of_parts(node: Node) -> Iterator[str]:
-    return (axis for part in children(node) for axis in part.axes)
+def _axes_of_children(node: Node) -> Iterator[str]:
+    return (axis for child in children(node) for axis in child.axes)
 
 
 def _taken(axes: tuple[str, ...], at: tuple[tuple[str, Node], ...]) -> Iterator[str]:

@@ -106,7 +106,7 @@ class Span:
 
 
 ROW = Span("0", "n_cols")
-PART = Span("first", "length")  # of a split row
+CHUNK = Span("first", "length")  # of a split row
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,7 +206,7 @@ def running(value: Value, accumulator: Accumulator, plain_max: bool, mean_of_var
             both, states, counts = f"{mean.name}, {name}", (mean.name, name), f"{name}_count"
             # Counts per lane and chunk, from their positions: as stored values they gave poor layouts in Triton 3.6.
             of_lane = tl.cdiv(V[accumulator.count] - tl.arange(0, V.BLOCK_N)[None, :], V.BLOCK_N)
-            of_part = tl.maximum(tl.minimum(V.n_cols - V.splits.to("INDEX") * V.split_cols, V.split_cols), 0)
+            of_chunk = tl.maximum(tl.minimum(V.n_cols - V.splits.to("INDEX") * V.split_cols, V.split_cols), 0)
             return Running(
                 (mean, squares),
                 lambda x: (Let(both, runtime.welford(*states, x, accumulator.mask, accumulator.span.iteration)),),
@@ -214,7 +214,7 @@ def running(value: Value, accumulator: Accumulator, plain_max: bool, mean_of_var
                 final,
                 masked=False,
                 lanes=(Let(counts, of_lane.to(accumulator.dtype)),),
-                partials=(Let(counts, of_part.to(accumulator.dtype)),),
+                partials=(Let(counts, of_chunk.to(accumulator.dtype)),),
                 counts=True,
             )
     is_flag = kind in ("any", "all")
@@ -255,8 +255,8 @@ def _degrees(node: Reduce, accumulator: Accumulator) -> Expr:
     """The divisor of a variance; as in torch never below 0, so that no elements give NaN."""
     if not node.correction:
         return V[accumulator.count]
-    whole = int(node.correction)
-    return tl.maximum(V[accumulator.count] - (whole if whole == node.correction else node.correction), 0)
+    integer = int(node.correction)
+    return tl.maximum(V[accumulator.count] - (integer if integer == node.correction else node.correction), 0)
 
 
 def running_exp(largest: Value, total: Value, accumulator: Accumulator, finite: bool) -> Running:

@@ -19,7 +19,7 @@ from ..spec.types import Input
 from .axes import length_of
 from .choices import Choices, condition
 from .lower import Compute, Lowering
-from .positions import MEMBER, PART, PART_BACKWARDS, ROWS, STAGES, STEP, along_cols, along_rows, cols_from
+from .positions import CHUNK, CHUNK_BACKWARDS, MEMBER, ROWS, STAGES, STEP, along_cols, along_rows, cols_from
 from .tile import Tensor, Tile, loads
 from .views import Argument, Kernel, Pass
 
@@ -102,7 +102,7 @@ class Assembler:
     def end(self) -> Expr:
         return runtime.aligned(V.n_cols, V.ALIGN) if self.tile.aligned else V.n_cols
 
-    def walked(self, walk: Pass, part: bool = False) -> Nest:
+    def walked(self, walk: Pass, is_chunk: bool = False) -> Nest:
         """The loop of a pass, inside an `if` of the conditions that all of its body depends on."""
         path = shared_path([line.path for line in walk.body])
         count = len(path)
@@ -111,7 +111,7 @@ class Assembler:
             nested(replace(line, path=line.path[count:]) for line in lines)
             for lines in (walk.start, walk.body, walk.after[:inside])
         )
-        loop = along_cols((*self.tile.col_decode(), *body), self.end, part, walk.backwards)
+        loop = along_cols((*self.tile.col_decode(), *body), self.end, is_chunk, walk.backwards)
         own: Nest = (*start, *loop, *after)
         own = (Branch(Expr(condition_tree(path)), own),) if path else own
         return (replace(own[0], comment=walk.comment), *own[1:], *nested(walk.after[inside:]))
@@ -143,7 +143,7 @@ class Assembler:
         found = kernel_of(self.tile.op, self.tile.compute, self.tensors(), body, further, others, constexprs)
         return replace(found, name=f"{self.tile.op.name}_{suffix}", doc=doc, blocks=blocks)
 
-    def part(
+    def by_chunks(
         self,
         suffix: str,
         doc: str,
@@ -153,8 +153,8 @@ class Assembler:
         further: Further = NONE,
     ) -> Kernel:
         """A kernel that iterates over one chunk of the columns."""
-        part = (BLANK, *(PART_BACKWARDS if walk.backwards else PART), *self.walked(walk, part=True))
-        return self.kernel(suffix, doc, setup, part, stores, further=further)
+        nest = (BLANK, *(CHUNK_BACKWARDS if walk.backwards else CHUNK), *self.walked(walk, is_chunk=True))
+        return self.kernel(suffix, doc, setup, nest, stores, further=further)
 
     def along_rows(
         self,

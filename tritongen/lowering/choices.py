@@ -57,7 +57,7 @@ class Choices:
         ]
         return tuple(simplified(found))
 
-    def alike(self, one: Value, other: Value) -> bool:
+    def same_paths(self, one: Value, other: Value) -> bool:
         """Whether two values are needed under the same conditions."""
         return self.of(one.name) == self.of(other.name)
 

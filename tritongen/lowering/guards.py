@@ -37,6 +37,6 @@ def guard_of(op: Op, node: Call, lowered: Callable[[Node], Expr]) -> Guard | Non
         return None
     if not isinstance(other, Constant) or other.value not in EVERYWHERE:
         return None
-    conditions = tuple((lowered(part), part.axes) for part in conjuncts(None, condition))
-    comparisons = frozenset(lowered(resolve(op, part)) for part in conjuncts(op, condition))
+    conditions = tuple((lowered(conjunct), conjunct.axes) for conjunct in conjuncts(None, condition))
+    comparisons = frozenset(lowered(resolve(op, conjunct)) for conjunct in conjuncts(op, condition))
     return Guard(read, conditions, comparisons, other.value)

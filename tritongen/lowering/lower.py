@@ -207,9 +207,9 @@ class Lowering:
 
     def needs_branch(self, node: Choose) -> bool:
         """Whether the sides read values or inputs of their own, so that a branch saves the work of the other."""
-        sides = [part for side in (node.then, node.other) for part in walk(side)]
-        names = {part.name for part in sides if isinstance(part, Ref)}
-        read = {part.name for part in sides if isinstance(part, Load) and not part.at}
+        sides = [inner for side in (node.then, node.other) for inner in walk(side)]
+        names = {inner.name for inner in sides if isinstance(inner, Ref)}
+        read = {inner.name for inner in sides if isinstance(inner, Load) and not inner.at}
         paths = [*map(self.choices.of, names), *(self.choices.reading(name, self.op.values) for name in read)]
         return is_condition(node.condition) and any(set(path) - set(self.path) for path in paths)
 
@@ -316,7 +316,7 @@ class Lowering:
             return tl.full((), value, self.dtype_of_number(given, kind))
         if self.scalar_types.rounds(given) and is_compared:
             return self.scalar_types.full(value)
-        narrower = self.scalar_types.narrower_beside(given, row.accepts, node)
+        narrower = self.scalar_types.narrower_operands(given, row.accepts, node)
         return self.wrapped(value, narrower) if narrower else value
 
     def wrapped(self, value: Expr, leaves: Sequence[str]) -> Expr:
@@ -389,7 +389,7 @@ class Lowering:
     def to_compute(self, value: Expr, node: Node) -> Expr:
         if node.dtype.kind == "any" or isinstance(node, Scalar):
             return value  # A load of any dtype is in the compute dtype already.
-        if all(isinstance(part, Size | Constant | Scalar | Call) for part in walk(node)):
+        if all(isinstance(inner, Size | Constant | Scalar | Call) for inner in walk(node)):
             return value  # A scalar of lengths alone, which may be a compile-time constant of Triton.
         return value.to(self.compute.text or "tl.float32")  # Math of integers alone has no compute dtype.
 

@@ -26,11 +26,11 @@ def cols_from(start: Expr, end: Term, wide: bool = False) -> Nest:
 ROWS = (Positions(tl.program_id(0).to("INDEX") * "BLOCK_M", name="rows", block="BLOCK_M", lanes=COLUMNS), ROW_MASK)
 TILE = Given("tile_mask", V.row_mask & V.col_mask)
 SPLIT_LANES = Positions(expr(0), name="splits", block="BLOCK_N", lanes=LANES)
-PARTS = (SPLIT_LANES, Given("tile_mask", V.row_mask & (V.splits < V.n_splits)))
+CHUNKS = (SPLIT_LANES, Given("tile_mask", V.row_mask & (V.splits < V.n_splits)))
 # The chunk of columns of a program, for loops forwards and backwards.
-_PART = (Let("split", tl.program_id(1)), Let("first", V.split.to("INDEX") * V.split_cols))
-PART = (*_PART, Let("end", tl.minimum(V.first + V.split_cols, V.n_cols)), BLANK)
-PART_BACKWARDS = (*_PART, Let("length", tl.minimum(V.split_cols, V.n_cols - V.first)))
+_CHUNK = (Let("split", tl.program_id(1)), Let("first", V.split.to("INDEX") * V.split_cols))
+CHUNK = (*_CHUNK, Let("end", tl.minimum(V.first + V.split_cols, V.n_cols)), BLANK)
+CHUNK_BACKWARDS = (*_CHUNK, Let("length", tl.minimum(V.split_cols, V.n_cols - V.first)))
 
 # The rows of an iteration that exist, and the beginning of a loop over rows.
 _IS_ROW = (V.rows >= 0) & (V.rows < V.n_rows)
@@ -67,15 +67,15 @@ def along_rows(suffix: str, body: Nest) -> Nest:
     return (_STRIDED, For(every, index="start", body=body))
 
 
-def along_cols(body: Nest, end: Term, part: bool, backwards: bool) -> Nest:
+def along_cols(body: Nest, end: Term, is_chunk: bool, backwards: bool) -> Nest:
     """The loop over all columns, or over the chunk of a program, block by block."""
-    length = V.length if part else V.n_cols
-    span = (0, length) if backwards or not part else (V.first, V.end)
+    length = V.length if is_chunk else V.n_cols
+    span = (0, length) if backwards or not is_chunk else (V.first, V.end)
     start = V.last - V.start if backwards else V.start
     inside = (*cols_from(start, end, wide=True), TILE, *body)
     loop = For(runtime.range(*span, V.BLOCK_N), index="start", body=inside)
     blocks = tl.cdiv(length, V.BLOCK_N) * V.BLOCK_N
-    last = Let("last", (V.first + blocks if part else blocks) - V.BLOCK_N)
+    last = Let("last", (V.first + blocks if is_chunk else blocks) - V.BLOCK_N)
     return (last, loop) if backwards else (loop,)
 
 

@@ -30,10 +30,10 @@ class ScalarTypes:
     def is_number(self, node: Node) -> bool:
         """Whether a value is computed from constants, params and lengths alone, and from nothing that is loaded."""
         nodes = list(walk(node))
-        lines = [self.op.value(part.name).node for part in nodes if isinstance(part, Ref)]
-        return not any(isinstance(part, Load | Index | Reduce) for part in nodes) and all(map(self.is_number, lines))
+        lines = [self.op.value(inner.name).node for inner in nodes if isinstance(inner, Ref)]
+        return not any(isinstance(inner, Load | Index | Reduce) for inner in nodes) and all(map(self.is_number, lines))
 
-    def narrower_beside(self, node: Node, accepts: str, call: Call) -> tuple[str, ...]:
+    def narrower_operands(self, node: Node, accepts: str, call: Call) -> tuple[str, ...]:
         """The dtype leaves of integers that a constant meets, if it may not fit, which Triton refuses; else ()."""
         if not (isinstance(node, Constant) and isinstance(node.value, int)):
             return ()
@@ -120,7 +120,7 @@ def _float32(value: float) -> float:
 def compares(template: ast.expr, name: str) -> bool:
     """Whether a spelling compares an argument or selects it, which takes scalars as float32."""
     for node in ast.walk(template):
-        used = any(isinstance(part, ast.Name) and part.id == name for part in ast.iter_child_nodes(node))
+        used = any(isinstance(child, ast.Name) and child.id == name for child in ast.iter_child_nodes(node))
         selects = isinstance(node, ast.Call) and ast.unparse(node.func) == "tl.where"
         if used and (selects or isinstance(node, ast.Compare)):
             return True

@@ -200,15 +200,15 @@ class Tile:
     def gather(self, node: Load, lowering: Lowering) -> Expr:
         """An element at computed positions; NaN (0 for integers) where one is out of range."""
         tensor = self.op.input(node.name)
-        address, checks, alike = self.located(node, lowering)
+        address, checks, fixed = self.located(node, lowering)
         mask = None if self.may_be_one(node) else self.mask_of_gather(node.axes)
-        is_checked = bool(checks or alike)
-        if alike and (mask is not None or checks):
+        is_checked = bool(checks or fixed)
+        if fixed and (mask is not None or checks):
             # Triton's interpreter takes no mask that is a tile's & a scalar's.
             mask, checks = (mask, checks) if mask is not None else (joined(*checks), [])
-            mask, alike = tl.where(joined(*alike), mask, False), []
+            mask, fixed = tl.where(joined(*fixed), mask, False), []
         other = math.nan if tensor.type.may_be_float and is_checked else nothing_of(tensor)
-        read = Access(address, joined(mask, *alike, *checks), other, self.widen(tensor))
+        read = Access(address, joined(mask, *fixed, *checks), other, self.widen(tensor))
         if tensor.default is None:
             return read.value
         return lowering.optional(tensor, read, self.default(tensor, node.axes))
@@ -216,9 +216,9 @@ class Tile:
     def guarded(self, guard: Guard, lowering: Lowering) -> Expr | None:
         """An element that is read only where a condition holds; None if its positions may be out of range there."""
         tensor = self.op.input(guard.read.name)
-        address, checks, alike = self.located(guard.read, lowering)
+        address, checks, fixed = self.located(guard.read, lowering)
         moves = [self.moves(axes) for _, axes in guard.conditions]
-        if alike or tensor.default is not None or not guard.comparisons.issuperset(checks) or not all(map(any, moves)):
+        if fixed or tensor.default is not None or not guard.comparisons.issuperset(checks) or not all(map(any, moves)):
             return None
         # Conditions along rows only, and along columns only, are joined first, and then those of the full tile.
         found: dict[tuple[bool, bool], Expr | None] = {}
@@ -234,7 +234,7 @@ class Tile:
         """
         mine = self.tensor(self.op.input(node.name))
         checks: list[Expr] = []
-        alike: list[Expr] = []
+        fixed: list[Expr] = []
         terms: list[Expr] = []
         at = dict(node.at)
         mask = self.mask_of_gather(node.axes)
@@ -250,21 +250,21 @@ class Tile:
             if bounds := self.open_bounds(position, at[moved], moved, lowering.integers):
                 masks = below(self.op, at[moved])
                 varies = any(self.moves(at[moved].axes)) and not any(map(self.is_one_for_a_block, masks))
-                is_tile = varies or (mask is None and any(isinstance(part, Reduce) for part in masks))
-                own = checks if is_tile else alike
+                is_tile = varies or (mask is None and any(isinstance(inner, Reduce) for inner in masks))
+                own = checks if is_tile else fixed
                 own += bounds
-        return Address(mine.pointer, (*terms,)), checks, alike
+        return Address(mine.pointer, (*terms,)), checks, fixed
 
-    def is_one_for_a_block(self, part: Node) -> bool:
+    def is_one_for_a_block(self, node: Node) -> bool:
         """Whether a node is an input that a block of columns may share one element of."""
-        return isinstance(part, Load) and not part.at and self.is_uniform(self.op.input(part.name))
+        return isinstance(node, Load) and not node.at and self.is_uniform(self.op.input(node.name))
 
     def may_be_one(self, node: Load) -> bool:
         """Whether a block of columns may gather one element, at a position that lanes beyond the end have, too."""
-        parts = [part for _, index in node.at for part in below(self.op, index)]
-        alike = any(map(self.is_one_for_a_block, parts)) and {*self.op.input(node.name).type.axes} <= {*dict(node.at)}
-        moving = [part for part in parts if isinstance(part, Load | Index | Reduce) and any(self.moves(part.axes))]
-        return alike and not self.moves(node.axes)[0] and all(map(self.is_one_for_a_block, moving))
+        nodes = [inner for _, index in node.at for inner in below(self.op, index)]
+        fixed = any(map(self.is_one_for_a_block, nodes)) and {*self.op.input(node.name).type.axes} <= {*dict(node.at)}
+        moving = [inner for inner in nodes if isinstance(inner, Load | Index | Reduce) and any(self.moves(inner.axes))]
+        return fixed and not self.moves(node.axes)[0] and all(map(self.is_one_for_a_block, moving))
 
     def mask_of_gather(self, axes: tuple[str, ...]) -> Expr | None:
         """The mask of a gather, without its bounds checks."""

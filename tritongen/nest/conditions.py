@@ -55,11 +55,11 @@ def _tree(test: Node, holds: bool = True) -> ast.expr:
             # De Morgan: the opposite joins the opposites of the operands.
             joins = ast.And() if (function == "logical_and") == holds else ast.Or()
             trees = [_tree(arg, holds) for arg in args]
-            alike = [
+            groups = [
                 tree.values if isinstance(tree, ast.BoolOp) and type(tree.op) is type(joins) else [tree]
                 for tree in trees
             ]
-            return ast.BoolOp(joins, [one for several in alike for one in several])
+            return ast.BoolOp(joins, [one for several in groups for one in several])
     raise AssertionError(f"no condition on params: {test}")
 
 

@@ -77,7 +77,7 @@ class Line(Statement):
     def mapped(self, change: Callable[[Expr], Expr]) -> Self:
         """The statement with `change` applied to its values, and to values of statements in it."""
         inside: dict[str, Any] = {
-            part: with_values(getattr(self, part), change) for part in ("body", "other") if hasattr(self, part)
+            name: with_values(getattr(self, name), change) for name in ("body", "other") if hasattr(self, name)
         }
         own: dict[str, Any] = {one: change(getattr(self, one)) for one in self.operands}
         return replace(self, **own, **inside)
@@ -319,7 +319,7 @@ def needed_by(lines: Iterable[Any], given: Iterable[Line]) -> Nest:
 
 def _without(nest: Nest, lines: Container[Any]) -> Nest:
     inside = ("body", "other")
-    left = ((one, {part: _without(getattr(one, part), lines) for part in inside if hasattr(one, part)}) for one in nest)
+    left = ((one, {name: _without(getattr(one, name), lines) for name in inside if hasattr(one, name)}) for one in nest)
     return tuple(replace(one, **changes) if changes else one for one, changes in left if one not in lines)
 
 

@@ -33,10 +33,10 @@ def laid_out(nest: Nest, width: int, margin: int, known: Iterable[str] = ()) -> 
 
 def _blocks(one: Line, margin: int) -> Iterator[tuple[str, int]]:
     """The nests in a statement, and their margins."""
-    for part in ("body", "other"):
-        if inner := getattr(one, part, ()):
-            is_elif = part == "other" and len(inner) == 1 and isinstance(inner[0], Branch) and not inner[0].comment
-            yield part, margin + (0 if is_elif else _INDENT)
+    for name in ("body", "other"):
+        if inner := getattr(one, name, ()):
+            is_elif = name == "other" and len(inner) == 1 and isinstance(inner[0], Branch) and not inner[0].comment
+            yield name, margin + (0 if is_elif else _INDENT)
 
 
 def _fits(line: Line, margin: int, width: int) -> bool:
@@ -54,7 +54,7 @@ class _Masks:
 
     def inside(self, nest: Nest, margin: int) -> Nest:
         found = [
-            replace(one, **{part: self.inside(getattr(one, part), inner) for part, inner in _blocks(one, margin)})
+            replace(one, **{block: self.inside(getattr(one, block), inner) for block, inner in _blocks(one, margin)})
             for one in nest
         ]
         for place in reversed(range(len(found))):
@@ -101,8 +101,8 @@ class _Names:
         for one in nest:
             found += self.short(one, margin, scope) if type(one) in SHORT else [one]
             blocks = {
-                part: self.inside(getattr(one, part), inner, (*scope, next(self.blocks)))
-                for part, inner in _blocks(one, margin)
+                name: self.inside(getattr(one, name), inner, (*scope, next(self.blocks)))
+                for name, inner in _blocks(one, margin)
             }
             found[-1] = replace(found[-1], **blocks)
         return tuple(found)
@@ -113,7 +113,7 @@ class _Names:
             return [line]
         for named in _nameable(line):
             short = replace(_with_names(line, named), comment="")
-            values = {name: Expr(part) for name, part in named.items()}
+            values = {name: Expr(operand) for name, operand in named.items()}
             if _fits(short, margin, self.width) and all(self.is_free(*one, scope) for one in values.items()):
                 self.made |= {name: (value, scope) for name, value in values.items()}
                 first, *others = (Let(name, value) for name, value in values.items())
@@ -135,14 +135,14 @@ def _nameable(line: Line) -> Iterator[dict[str, ast.expr]]:
     if len(accesses) == 1:
         (access,) = accesses
         masks = [(word.value, "mask") for word in access.keywords if word.arg == "mask"]
-        long = [(part, end) for part, end in [(access.args[0], "ptrs"), *masks] if isinstance(part, ast.BinOp)]
+        long = [(operand, end) for operand, end in [(access.args[0], "ptrs"), *masks] if isinstance(operand, ast.BinOp)]
         for base in _bases(line, access.args[0]):
             for last in range(1, len(long) + 1):
-                yield {f"{base}_{end}": part for part, end in long[:last]}
+                yield {f"{base}_{end}": operand for operand, end in long[:last]}
 
 
 def _with_names(line: Line, named: Mapping[str, ast.AST]) -> Line:
-    names = {part: ast.Name(name) for name, part in named.items()}
+    names = {operand: ast.Name(name) for name, operand in named.items()}
     return line.mapped(lambda value: value.changed(names.get))
 
 

@@ -216,7 +216,7 @@ def _files(made: Made, home: str, width: int) -> dict[str, str]:
         gradient = gradient_tests(program.op, backward, computed, tests.shapes, tables)
     tested = tests_view(spec, program, tests, gradient, configs["search"], autocast)
     sizes = family.benchmark(spec, program)
-    modules = (module, *(part for _, part in computed))
+    modules = (module, *(inner for _, inner in computed))
     for kernel in (kernel for each in modules for one in each.every for kernel in one.view["nests"]):
         check_nest(kernel.body, (*kernel.names, *kernel.constexprs, *kernel.blocks))
     gluon = [one for each in modules for one in each.gluon_kernels]

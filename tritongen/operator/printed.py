@@ -52,14 +52,14 @@ class _Printed:
     def text(self) -> str:
         op, forward = self.gradient.op, self.gradient.forward
         values, given = list(_said(op)), {tensor.name: tensor for tensor in op.inputs}
-        taken = {*op.names, *(tensor.name for tensor in forward.inputs)}
+        used = {*op.names, *(tensor.name for tensor in forward.inputs)}
         outputs: dict[str, str] = {}
         for name, result in zip(self.gradient.wrt, op.results, strict=True):
             own, full = result.output.name, forward.input(name)
             value = next(value for value in values if value.name == own)
             if name not in given or set(value.node.axes) != set(full.type.axes):
                 given[name] = full
-                values = list(_spread(values, value, full, fresh(f"{own}_term", taken)))
+                values = list(_spread(values, value, full, fresh(f"{own}_term", used)))
             outputs[own] = name + shape_text(full.type.shape)
         inputs = [given.pop(tensor.name) for tensor in forward.inputs if tensor.name in given]
         inputs = [*given.values(), *inputs]
@@ -124,15 +124,15 @@ def _param(param: Param) -> str:
     return "{ " + ", ".join(f"{key} = {json.dumps(value)}" for key, value in fields.items()) + " }"
 
 
-def _spread(values: Iterable[Value], value: Value, full: Input, part: str) -> Iterator[Value]:
+def _spread(values: Iterable[Value], value: Value, full: Input, spread: str) -> Iterator[Value]:
     """The values, one of which gets all axes of an input: `where` reads that input without changing the result."""
     axes, dtype = full.type.axes, value.node.dtype
     for one in values:
         if one is not value:
             yield one
             continue
-        yield Value(part, one.node, "")
-        same = Ref(part, one.node.axes, dtype)
+        yield Value(spread, one.node, "")
+        same = Ref(spread, one.node.axes, dtype)
         test = Call("isnan", (Load(full.name, axes, dtype),), axes, BOOL)
         yield Value(one.name, Call("where", (test, same, same), axes, dtype), "")
 
@@ -140,6 +140,6 @@ def _spread(values: Iterable[Value], value: Value, full: Input, part: str) -> It
 def _said(op: Op) -> Iterator[Value]:
     """The values, if the language can say them. Raises `Mistakes` for tile-wise partial reductions."""
     for value in name_reductions(op).values:
-        if any(getattr(part, "strips", "") for part in value.node.nodes):
+        if any(getattr(node, "strips", "") for node in value.node.nodes):
             raise _unsaid(f"{value.name} = {spelled(value.node)}")
         yield value

@@ -20,8 +20,8 @@ def schedule_warnings(spec: Spec, module: Module, has_backward: bool) -> Iterato
     lists = {key: getattr(spec.schedule, key) for key in LISTS if getattr(spec.schedule, key)}
     tables = tables_of(module.launches, spec.schedule, "") if lists else ()
     for key, values in lists.items():
-        taken = set(_values(tables, key))
-        if idle := [value for value in values if value not in taken]:
+        used = set(_values(tables, key))
+        if idle := [value for value in values if value not in used]:
             yield _in_vain(key, values, idle, spec.schedule)
     if lists and has_backward:
         key = next(iter(lists))

@@ -121,9 +121,9 @@ def _downloaded() -> str:
             how = f"`npm pack pyodide@{PYODIDE}` where there is a network, and --pyodide {ARCHIVE} here"
             raise Unavailable(f"{URL} cannot be read ({error}): {how}") from None
         os.makedirs(os.path.dirname(path), exist_ok=True)
-        part = Path(f"{path}.{os.getpid()}")
-        part.write_bytes(content)
-        part.replace(path)
+        temporary = Path(f"{path}.{os.getpid()}")
+        temporary.write_bytes(content)
+        temporary.replace(path)
     return path
 
 

@@ -74,7 +74,7 @@ def _mixes_heads(op: Op, score: Node, node: Node) -> bool:
 
 def _are_of_attention(nodes: Iterable[Node], of: set[str], axes: tuple[str, str]) -> bool:
     """Whether `nodes` have exponentials of the values `of`, or positions along both `axes`, as in linear attention."""
-    walked = [part for node in nodes for part in walk(node)]
-    exponentials = (part for part in walked if isinstance(part, Call) and part.function in ("exp", "exp2"))
-    positions = {part.axis for part in walked if isinstance(part, Index)}
-    return {*axes} <= positions or any(references(part) & of for part in exponentials)
+    walked = [inner for node in nodes for inner in walk(node)]
+    exponentials = (node for node in walked if isinstance(node, Call) and node.function in ("exp", "exp2"))
+    positions = {node.axis for node in walked if isinstance(node, Index)}
+    return {*axes} <= positions or any(references(node) & of for node in exponentials)

@@ -14,7 +14,7 @@ from ..spec.types import FLOATS
 from .empty_sums import outside
 from .epilogues import STRIP_COLS, check_reductions, groups_of, refused
 from .factors import factors_of, scales_by_group, without_casts
-from .picked import Picked
+from .gathered import Gathered
 from .structure import below, of_strips, reached
 
 
@@ -79,7 +79,7 @@ class Contraction:
 
     def lacking(self, role: str, axes: tuple[str, ...]) -> tuple[str, ...]:
         """The last axes of a role, along which a tensor with `axes` is constant; () if its own are not the first."""
-        every = self.telling(role, axes)
+        every = self.addressing(role, axes)
         has = tuple(axis for axis in every if axis in axes)
         return every[len(has) :] if has == every[: len(has)] else ()
 
@@ -87,7 +87,7 @@ class Contraction:
         found: tuple[str, ...] = getattr(self, role)
         return found
 
-    def telling(self, role: str, axes: tuple[str, ...]) -> tuple[str, ...]:
+    def addressing(self, role: str, axes: tuple[str, ...]) -> tuple[str, ...]:
         """The axes of a role that address a tensor with `axes`.
 
         For grouped columns: those of the groups, or those within a group, if the tensor has no others.
@@ -96,7 +96,7 @@ class Contraction:
         if role == "cols" and self.col_groups:
             mine = {axis for axis in axes if axis in every}
             groups = every[: -len(self.col_groups)], self.col_groups
-            return next((part for part in groups if mine <= set(part)), every)
+            return next((group for group in groups if mine <= set(group)), every)
         return every
 
     def strips_axis(self, node: Reduce) -> int:
@@ -121,18 +121,18 @@ def contraction_of(op: Op) -> tuple[Op, Contraction] | None:
         return None
     op, names = _with_sums_alone(op, found, op.names)
     first = next(iter(found.values()))
-    found = {name: sides if sides.free == first.free else sides.turned for name, sides in found.items()}
-    first = _alike(op, found)
+    found = {name: sides if sides.free == first.free else sides.transposed for name, sides in found.items()}
+    first = _same_sides(op, found)
     inside = _check(op, names, first, found)
     left, right = first.free
-    turned = _is_turned(op, left - right, right - left)
-    rows, cols = (right - left, left - right) if turned else (left - right, right - left)
+    transposed = _is_transposed(op, left - right, right - left)
+    rows, cols = (right - left, left - right) if transposed else (left - right, right - left)
     order = list(dict.fromkeys([axis for result in _plain(op) for axis in result.axes] + list(op.axes)))
     in_order = tuple(axis for axis in order if axis in cols)
     col_groups = () if groups else groups_of(op, names, inside, in_order)
     if not col_groups:
         check_reductions(op, names, rows, cols)
-    products = [_product(op, *pair, groups, turned) for pair in zip(names, found.values(), strict=True)]
+    products = [_product(op, *pair, groups, transposed) for pair in zip(names, found.values(), strict=True)]
     order.sort(key=lambda axis: axis not in groups)
     batch = left & right or (frozenset() if groups else _leading_axes(op, products, first.over))
     roles = (batch, rows - batch, cols - batch, set(first.over), set(groups), set(col_groups))
@@ -141,7 +141,7 @@ def contraction_of(op: Op) -> tuple[Op, Contraction] | None:
     return op, contraction
 
 
-def _alike(op: Op, found: dict[str, _Sides]) -> _Sides:
+def _same_sides(op: Op, found: dict[str, _Sides]) -> _Sides:
     """The first of the products. Raises `Mistakes` unless all have the same free and summed axes."""
     first = next(iter(found.values()))
     for name, sides in found.items():
@@ -152,11 +152,11 @@ def _alike(op: Op, found: dict[str, _Sides]) -> _Sides:
     return first
 
 
-def _product(op: Op, name: str, sides: _Sides, groups: tuple[str, ...], turned: bool) -> Product:
+def _product(op: Op, name: str, sides: _Sides, groups: tuple[str, ...], transposed: bool) -> Product:
     left, right = without_casts(op, product_of(sides.left), product_of(sides.right), bool(groups))
     within = tuple(axis for axis in sides.over if axis not in groups)
     scales = tuple(outside(op, name, scale, within, groups) for scale in sides.scales)
-    pair = (right, left) if turned else (left, right)
+    pair = (right, left) if transposed else (left, right)
     return Product(name, *pair, name, product_of(scales) if scales else None)
 
 
@@ -178,7 +178,7 @@ def _plain(op: Op) -> list[Result]:
     return [result for result in op.results if of_strips(op, result) is None]
 
 
-def _is_turned(op: Op, rows: frozenset[str], cols: frozenset[str]) -> bool:
+def _is_transposed(op: Op, rows: frozenset[str], cols: frozenset[str]) -> bool:
     """Whether `rows` are the columns of tiles: as strips are reduced, or else if the first result ends in one."""
     used = {value.node.strips for value in op.values if isinstance(value.node, Reduce)}
     for strips in op.strips:
@@ -239,11 +239,11 @@ def dot_of(node: Reduce, factors: tuple[Node, ...]) -> Reduce:
     return replace(node, arg=core, axes=tuple(axis for axis in core.axes if axis not in node.over))
 
 
-def with_factors_outside(op: Op, axis: str, taken: set[str]) -> Op:
+def with_factors_outside(op: Op, axis: str, used: set[str]) -> Op:
     """The operator in which factors that lack all summed axes multiply the results of matmuls that have `axis`."""
     every = _all_sides(op, False)
     found = {name: one for name, one in every.items() if one.outside and axis in op.value(name).node.axes}
-    return _with_sums_alone(op, found, taken)[0]
+    return _with_sums_alone(op, found, used)[0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -266,7 +266,7 @@ class _Sides:
         return *self.left, *self.right, *self.scales
 
     @property
-    def turned(self) -> _Sides:
+    def transposed(self) -> _Sides:
         return replace(self, left=self.right, right=self.left)
 
     @property
@@ -349,7 +349,7 @@ def applied(function: str, left: Node, right: Node) -> Call:
     return Call(function, (left, right), axes, promote(left, right))
 
 
-def _with_sums_alone(op: Op, found: Mapping[str, _Sides], taken: set[str]) -> tuple[Op, tuple[str, ...]]:
+def _with_sums_alone(op: Op, found: Mapping[str, _Sides], used: set[str]) -> tuple[Op, tuple[str, ...]]:
     """The operator in which factors without inner axes multiply sums and not their terms, and the names of the sums."""
     values: list[Value] = []
     names = []
@@ -359,7 +359,7 @@ def _with_sums_alone(op: Op, found: Mapping[str, _Sides], taken: set[str]) -> tu
             dot: Node = dot_of(value.node, sides.inside)
             names.append(value.name)
             if sides.outside:
-                ref = named(dot, f"{value.name}_dot", taken, values)
+                ref = named(dot, f"{value.name}_dot", used, values)
                 names[-1] = ref.name
                 dot = product_of((ref, *(outside(op, value.name, one, value.node.over) for one in sides.outside)))
             value = value.of(dot)
@@ -399,15 +399,15 @@ def _factors_read(op: Op, line: str, names: tuple[str, ...], found: dict[str, _S
     return {node.name for node in nodes if isinstance(node, Load)}
 
 
-def check_picked(op: Op, contraction: Contraction, picked: Picked) -> None:
+def check_gathered(op: Op, contraction: Contraction, gathered: Gathered) -> None:
     """Refuse gathered matrices, except one per batch element, as an operand of a single plain matmul of floats."""
-    axes = op.input(picked.name).type.axes
-    is_matrix = contraction.batch == (picked.batch,) and len(axes) == len(contraction.roles(axes))
+    axes = op.input(gathered.name).type.axes
+    is_matrix = contraction.batch == (gathered.batch,) and len(axes) == len(contraction.roles(axes))
     plain = contraction.is_plain and len(contraction.products) == 1 and not contraction.groups
     floats = all(set(op.input(name).type.dtypes) <= set(FLOATS) for name in _factors_of(contraction))
-    if not is_matrix or not plain or not floats or picked.name not in _factors_of(contraction):
+    if not is_matrix or not plain or not floats or gathered.name not in _factors_of(contraction):
         line = contraction.names[0]
-        raise refused(op, line, f"stands beside take({picked.name}, …)", "take in a spec of its own")
+        raise refused(op, line, f"stands beside take({gathered.name}, …)", "take in a spec of its own")
 
 
 def _factors_of(contraction: Contraction) -> set[str]:

@@ -38,7 +38,7 @@ def _is_grouped(op: Op, node: Reduce, names: Container[str]) -> bool:
 
 
 def follows(op: Op, node: Node, names: Container[str]) -> bool:
-    return any(isinstance(part, Ref) and part.name in names for part in below(op, node))
+    return any(isinstance(inner, Ref) and inner.name in names for inner in below(op, node))
 
 
 def check_reductions(op: Op, names: tuple[str, ...], rows: frozenset[str], cols: frozenset[str]) -> None:

@@ -101,7 +101,7 @@ def resolve(op: Op, node: Node) -> Node:
 def inlined(op: Op, node: Node) -> Node:
     """The node with references to lines replaced by their expressions."""
     node = resolve(op, node)
-    return rebuild(node, tuple(inlined(op, part) for part in children(node)))
+    return rebuild(node, tuple(inlined(op, child) for child in children(node)))
 
 
 def is_hidden(op: Op, largest: Value) -> bool:
@@ -150,7 +150,7 @@ def _is_taken(x: Node, largest: Node) -> bool:
     )
 
 
-def tells_of_nan(op: Op, largest: Value, total: Value) -> bool:
+def propagates_nan(op: Op, largest: Value, total: Value) -> bool:
     """Whether a maximum may drop NaN, because every result that depends on it gets NaN from its sum."""
     nan_fates: dict[str, str] = {largest.name: "dropped", total.name: "kept"}
     for value in op.values:

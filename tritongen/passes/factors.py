@@ -26,18 +26,18 @@ def factors_of(op: Op, node: Node, over: tuple[str, ...], by_group: bool) -> lis
         has = set(factor.axes) & set(over)
         return len(has) < len(over) if by_group else not has
 
-    def flat(part: Node) -> list[Node]:
-        if isinstance(part, Ref):
-            line = op.value(part.name).node
+    def flat(inner: Node) -> list[Node]:
+        if isinstance(inner, Ref):
+            line = op.value(inner.name).node
             multiplies = isinstance(line, Call) and line.function == "mul"
-            found: list[Node] = flat(line) if multiplies else [part]
-            return found if set(part.axes) == set(node.axes) or any(map(leaves, found)) else [part]
-        if isinstance(part, Call) and part.function == "mul":
-            return [factor for arg in part.args for factor in flat(arg)]
-        if isinstance(part, Call) and part.function == "div" and set(part.axes) == set(node.axes):
-            number, by = part.args  # The divisor may be a factor of one side, or of neither.
+            found: list[Node] = flat(line) if multiplies else [inner]
+            return found if set(inner.axes) == set(node.axes) or any(map(leaves, found)) else [inner]
+        if isinstance(inner, Call) and inner.function == "mul":
+            return [factor for arg in inner.args for factor in flat(arg)]
+        if isinstance(inner, Call) and inner.function == "div" and set(inner.axes) == set(node.axes):
+            number, by = inner.args  # The divisor may be a factor of one side, or of neither.
             return [*flat(number), Call("reciprocal", (by,), by.axes, by.dtype)]
-        return [part]
+        return [inner]
 
     return flat(node)
 
@@ -133,11 +133,14 @@ def dtypes_of(op: Op, leaf: str) -> tuple[str, ...]:
 def not_as_floats(op: Op, nodes: Sequence[Node]) -> set[str]:
     """The inputs that `nodes`, or lines that they refer to, use in expressions other than floats."""
     found = (
-        part for node in nodes for part in below(op, node) if part.dtype.kind != "float" and not isinstance(part, Ref)
+        inner
+        for node in nodes
+        for inner in below(op, node)
+        if inner.dtype.kind != "float" and not isinstance(inner, Ref)
     )
-    return {node.name for part in found for node in children(part) if isinstance(node, Load)}
+    return {node.name for inner in found for node in children(inner) if isinstance(node, Load)}
 
 
 def _names(op: Op, nodes: Iterable[Node]) -> set[str]:
     """The inputs and lines that `nodes` are computed from."""
-    return {part.name for node in nodes for part in below(op, node) if isinstance(part, Load | Ref)}
+    return {inner.name for node in nodes for inner in below(op, node) if isinstance(inner, Load | Ref)}

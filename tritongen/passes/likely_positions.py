@@ -41,9 +41,9 @@ def _compared(op: Op) -> set[str]:
 
 def _along(op: Op, node: Node) -> Iterator[tuple[type[Node], str]]:
     """The axes of positions (`Index`) and of integer inputs (`Load`) that a node is computed from."""
-    for part in below(op, node):
-        match part:
+    for inner in below(op, node):
+        match inner:
             case Index(axis=axis):
                 yield Index, axis
-            case Load(axes=axes) if part.dtype.kind == "int":
+            case Load(axes=axes) if inner.dtype.kind == "int":
                 yield from ((Load, axis) for axis in axes if axis != BATCH)

@@ -83,22 +83,22 @@ def _without_keys(op: Op, largest: Value) -> Op:
     powers = _Powers(op, largest, sums_are_known=False)
     if powers.of_results == {0} or {*_Powers(op, largest, sums_are_known=True).known.values()} - {0, 1}:
         return op
-    ref, taken = largest.ref, op.names
+    ref, used = largest.ref, op.names
     isinf = Call("isinf", (ref,), ref.axes, BOOL)
     finite = Call("where", (isinf, Constant(0.0, ref.dtype), ref), ref.axes, ref.dtype)
-    shift = Value(fresh(f"{largest.name}_shift", taken), finite, "")
+    shift = Value(fresh(f"{largest.name}_shift", used), finite, "")
 
-    def below(part: Node) -> Node:
-        match part:
-            case Call(args=(Call(args=(x, _)) as power,)) if powers.is_power(part):
-                return replace(part, args=(replace(power, args=(x, shift.ref)),))
-        return part
+    def below(inner: Node) -> Node:
+        match inner:
+            case Call(args=(Call(args=(x, _)) as power,)) if powers.is_power(inner):
+                return replace(inner, args=(replace(power, args=(x, shift.ref)),))
+        return inner
 
     values: list[Value] = []
     for value in op.values:
         node = replaced(value.node, below)
         if isinstance(node, Reduce) and powers.known[value.name]:  # Others are NaN where these are.
-            sum = named(node, f"{value.name}_of_keys", taken, values)
+            sum = named(node, f"{value.name}_of_keys", used, values)
             node = Call("where", (isinf, Constant(math.nan, node.dtype), sum), node.axes, node.dtype)
         values += [value.of(node), shift] if value == largest else [value.of(node)]
     return op.of(values)

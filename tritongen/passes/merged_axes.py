@@ -122,17 +122,17 @@ def axes_together(op: Op, wanted: Container[str]) -> MergedAxes:
     along = [{axis for term in shape for axis in term.names} for shape in shapes]
     along += [axes for value in values for node in walk(value.node) for axes in _sets(node)]
     along += [{axis} for formula in op.formulas for axis in (formula.axis, *formula.reads)]
-    groups = _alike(filter(wanted.__contains__, op.axes), along)
-    taken = {*op.axes, *op.names}
+    groups = _grouped(filter(wanted.__contains__, op.axes), along)
+    used = {*op.axes, *op.names}
     found = []
     for group in groups:
         order = next((order for shape in shapes if (order := _order(shape, group))), ())
         if len(group) > 1 and all(_is_aligned(shape, order) for shape in shapes):
-            found.append((numbered("_".join(order), taken), order))
+            found.append((numbered("_".join(order), used), order))
     return MergedAxes(tuple(found))
 
 
-def _alike(axes: Iterable[str], along: list[set[str]]) -> list[list[str]]:
+def _grouped(axes: Iterable[str], along: list[set[str]]) -> list[list[str]]:
     """`axes` grouped by which sets of `along` contain them."""
     groups: dict[tuple[bool, ...], list[str]] = {}
     for axis in axes:
@@ -169,7 +169,7 @@ def _is_aligned(shape: tuple[AxisTerm, ...], order: tuple[str, ...]) -> bool:
 
 def _along(node: Node, change: Callable[[tuple[str, ...]], tuple[str, ...]]) -> Node:
     """A node with `change` applied to its axes and to those that it reduces over."""
-    node = rebuild(node, tuple(_along(part, change) for part in children(node)))
+    node = rebuild(node, tuple(_along(child, change) for child in children(node)))
     if isinstance(node, Reduce | Size):
         node = replace(node, over=change(node.over))
     return replace(node, axes=change(node.axes))

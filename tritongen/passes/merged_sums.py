@@ -19,7 +19,7 @@ def sharing_sums(op: Op, contraction: Contraction) -> tuple[Op, Contraction]:
     if contraction.groups:  # Each product has scales of its own.
         return op, contraction
     nodes = [value.node for value in op.values] + [result.node for result in op.results]
-    uses = Counter(part.name for node in nodes for part in walk(node) if isinstance(part, Ref))
+    uses = Counter(inner.name for node in nodes for inner in walk(node) if isinstance(inner, Ref))
     results = {result.output.name for result in op.results}
     once = {p.name for p in contraction.products if uses[p.name] == 1 and p.name not in results}
     names = op.names

@@ -18,9 +18,9 @@ from .structure import name_reductions
 def operand_sums_first(op: Op) -> Op:
     """The operator with such factors summed by values of their own; its reductions must have names."""
     values: list[Value] = []
-    taken = op.names
+    used = op.names
     for value in op.values:
-        values += _sums_first(op, value, value.node, taken) if is_float_sum(value.node) else [value]
+        values += _sums_first(op, value, value.node, used) if is_float_sum(value.node) else [value]
     return name_reductions(op.of(values))
 
 
@@ -40,7 +40,7 @@ def is_float_sum(node: Node) -> TypeGuard[Reduce]:
     return isinstance(node, Reduce) and node.kind in ("sum", "mean") and node.dtype.kind == "float"
 
 
-def _sums_first(op: Op, value: Value, node: Reduce, taken: set[str]) -> list[Value]:
+def _sums_first(op: Op, value: Value, node: Reduce, used: set[str]) -> list[Value]:
     """The sums of single factors that come first, by the order of the summed axes, and `value` with the remaining sum
     or mean.
     """
@@ -57,7 +57,7 @@ def _sums_first(op: Op, value: Value, node: Reduce, taken: set[str]) -> list[Val
         total = replace(node, kind="sum", arg=reduce(times, factors), over=over)
         if first.dtype.kind != "float" or not _is_worth_it(so_far, first, total, others, by_matmul):
             continue
-        ref = named(first, name_of_sum(first.arg, value.name, 1), taken, sums)
+        ref = named(first, name_of_sum(first.arg, value.name, 1), used, sums)
         over = tuple(axis for axis in over if axis not in first.over)
         place = factors.index(inside[0])
         others = [outside(so_far, value.name, other, first.over, over) for other in others]
@@ -77,8 +77,8 @@ def rest_of(node: Reduce, over: tuple[str, ...], factors: list[Node]) -> Node:
 
 def _summed_alone(product: Node, others: list[Node], over: tuple[str, ...]) -> Reduce:
     """The sum of `product` along the axes of `over` that the other factors lack."""
-    lasting = {axis for factor in others for axis in factor.axes}
-    alone = tuple(axis for axis in over if axis in product.axes and axis not in lasting)
+    guaranteed = {axis for factor in others for axis in factor.axes}
+    alone = tuple(axis for axis in over if axis in product.axes and axis not in guaranteed)
     return summed(product, alone)
 
 
@@ -95,5 +95,5 @@ def _is_worth_it(op: Op, first: Reduce, total: Reduce, others: list[Node], by_ma
 
 def name_of_sum(product: Node, line: str, most: int) -> str:
     """A name from the tensors and lines in `product`, if they are at most `most`; else from the line that sums it."""
-    names = list(dict.fromkeys(part.name for part in walk(product) if isinstance(part, Load | Ref)))
+    names = list(dict.fromkeys(node.name for node in walk(product) if isinstance(node, Load | Ref)))
     return "_".join([*(names if 0 < len(names) <= most else [line]), "sum"])

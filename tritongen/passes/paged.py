@@ -65,7 +65,7 @@ class Pages:
 
     def parted(self, op: Op) -> Op:
         """The operator along both axes again."""
-        return replace(op.with_nodes(self.part), axes=tuple(axis for axis in op.axes if axis != self.axis))
+        return replace(op.with_nodes(self.split), axes=tuple(axis for axis in op.axes if axis != self.axis))
 
     # From both axes to one
 
@@ -82,7 +82,7 @@ class Pages:
                 return replace(node, over=self.joined_axes(over) if {self.page, self.slot} <= {*over} else over)
             case Reduce(over=over):
                 node = replace(node, over=self.joined_axes(over))
-        node = rebuild(node, tuple(self.join(op, part) for part in children(node)))
+        node = rebuild(node, tuple(self.join(op, child) for child in children(node)))
         return replace(node, axes=self.joined_axes(node.axes))
 
     def joined_axes(self, axes: tuple[str, ...]) -> tuple[str, ...]:
@@ -118,7 +118,7 @@ class Pages:
 
     # And back
 
-    def part(self, node: Node) -> Node:
+    def split(self, node: Node) -> Node:
         match node:
             case Index(axis=self.axis):
                 first = Call("mul", (Index(self.page, (self.page,)), Size((self.slot,))), (self.page,), INT64)
@@ -129,7 +129,7 @@ class Pages:
                 return found[0]
             case Size(over=over) | Reduce(over=over):
                 node = replace(node, over=self.parted_axes(over))
-        node = rebuild(node, tuple(map(self.part, children(node))))
+        node = rebuild(node, tuple(map(self.split, children(node))))
         return replace(node, axes=self.parted_axes(node.axes))
 
     def parted_axes(self, axes: tuple[str, ...]) -> tuple[str, ...]:
@@ -177,8 +177,8 @@ def _read(node: Node) -> Iterator[Load]:
     if isinstance(node, Load):
         yield node
     else:
-        for part in children(node):
-            yield from _read(part)
+        for child in children(node):
+            yield from _read(child)
 
 
 def _paged(op: Op, load: Load) -> Paged | None:

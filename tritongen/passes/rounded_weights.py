@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from ..lang.ir import Call, Cast, Load, Node, Op, Reduce, Ref, Value
 from ..lang.rewrite import rebuild
-from ..spec.types import are_alike
+from ..spec.types import have_same_dtype
 from .factors import flat_product
 from .structure import is_extremum, reached, references, with_read_values
 
@@ -20,7 +20,7 @@ def weights_before_casts(op: Op) -> Op:
     for value in op.values:
         node = value.node
         if isinstance(node, Reduce) and node.kind == "sum" and node.dtype.kind == "float":
-            loads = [part for part in flat_product(node.arg) if isinstance(part, Load)]
+            loads = [inner for inner in flat_product(node.arg) if isinstance(inner, Load)]
             value = replace(value, node=replace(node, arg=_without_casts(op, node.arg, node, loads)))
         values.append(value)
     if tuple(values) == op.values:
@@ -31,8 +31,8 @@ def weights_before_casts(op: Op) -> Op:
 def _without_casts(op: Op, node: Node, total: Reduce, loads: list[Load]) -> Node:
     """A product without casts of probabilities to the dtype of a matrix among its factors."""
 
-    def without(part: Node) -> Node:
-        return _without_casts(op, part, total, loads)
+    def without(inner: Node) -> Node:
+        return _without_casts(op, inner, total, loads)
 
     match node:
         case Ref(name=name):
@@ -56,4 +56,4 @@ def is_of(op: Op, cast: Cast, load: Load) -> bool:
     types = {tensor.name: tensor.type for tensor in op.inputs}
     own = types[load.name]
     named = (types[name] for name in cast.dtype.of if name in types)
-    return own.dtypes == cast.dtype.of or any(are_alike((own, other)) for other in named)
+    return own.dtypes == cast.dtype.of or any(have_same_dtype((own, other)) for other in named)

@@ -50,14 +50,14 @@ def passed_scalars(op: Op) -> dict[str, str]:
 def host_scalars(op: Op) -> Mapping[Node, HostScalar]:
     """The largest subexpressions of params and constants alone that are floats."""
     found: dict[Node, HostScalar] = {}
-    lines, taken = set[str](), op.names
+    lines, used = set[str](), op.names
     results = {result.output.name for result in op.results}
     for value in op.values:
         for node in _largest(value.node, lines):
             if node in found:
                 continue
             is_line = node is value.node and value.name not in results
-            name = value.name if is_line else fresh(_named(node) or f"{value.name}_scalar", taken)
+            name = value.name if is_line else fresh(_named(node) or f"{value.name}_scalar", used)
             found[node] = HostScalar(name, _as_float(_tree(node)))
         if value.node in found and found[value.node].name == value.name:
             lines.add(value.name)
@@ -68,8 +68,8 @@ def _largest(node: Node, lines: set[str]) -> Iterator[Node]:
     if node.dtype.kind == "float" and _is_of_host(node, lines) and not _is_exact(node):
         yield node
         return
-    for part in children(node):
-        yield from _largest(part, lines)
+    for child in children(node):
+        yield from _largest(child, lines)
 
 
 def _is_exact(node: Node) -> bool:
@@ -114,7 +114,7 @@ def _tree(node: Node) -> ast.expr:
 
 def _as_float(tree: ast.expr) -> ast.expr:
     """The scalar as a float, whatever types params are passed as, because kernels are specialized on argument types."""
-    is_float = any(isinstance(part, ast.Constant | ast.Attribute) for part in ast.walk(tree))
+    is_float = any(isinstance(node, ast.Constant | ast.Attribute) for node in ast.walk(tree))
     return tree if is_float else ast.Call(ast.Name("float"), [tree], [])
 
 

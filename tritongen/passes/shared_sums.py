@@ -71,7 +71,7 @@ def _summed_first(op: Op, axes: tuple[str, ...], parted: dict[str, _Split]) -> O
     """The operator with the sums in `parted` computed from shared partial sums along `axes`."""
     values: list[Value] = []
     first: dict[_Terms, Ref] = {}
-    taken = op.names
+    used = op.names
     for value in op.values:
         split = parted.get(value.name)
         if split is None:
@@ -79,7 +79,7 @@ def _summed_first(op: Op, axes: tuple[str, ...], parted: dict[str, _Split]) -> O
             continue
         if split.terms not in first:
             name = name_of_sum(split.product, value.name, MOST)
-            first[split.terms] = named(summed(split.product, axes), name, taken, values)
+            first[split.terms] = named(summed(split.product, axes), name, used, values)
         left = tuple(axis for axis in split.node.over if axis not in axes)
         others = [outside(op, value.name, one, axes, left) for one in split.others]
         values.append(replace(value, node=rest_of(split.node, left, [*others, first[split.terms]])))

@@ -218,10 +218,10 @@ def read_lines(op: Op, required: Container[str]) -> Op:
 def _written_out(op: Op, node: Node) -> str:
     """The source of a node, with lines that are not in the spec replaced by their expressions."""
 
-    def of_lines(part: Node) -> Node:
-        if isinstance(part, Ref) and not op.value(part.name).source:
-            return replaced(op.value(part.name).node, of_lines)
-        return part
+    def of_lines(inner: Node) -> Node:
+        if isinstance(inner, Ref) and not op.value(inner.name).source:
+            return replaced(op.value(inner.name).node, of_lines)
+        return inner
 
     return spelled(replaced(node, of_lines))
 
@@ -262,7 +262,7 @@ def reached(refs: Mapping[str, Iterable[str]], roots: Iterable[str], known: Cont
 def below(op: Op, node: Node) -> list[Node]:
     """The nodes of an expression, and of the lines that it refers to."""
     lines = reached(op.refs, node.references, ())
-    return [part for one in (node, *(op.value(name).node for name in lines)) for part in one.nodes]
+    return [inner for one in (node, *(op.value(name).node for name in lines)) for inner in one.nodes]
 
 
 def with_read_values(op: Op) -> Op:
@@ -294,4 +294,4 @@ def guaranteed_axes(op: Op, node: Node, full: Container[str] = ()) -> set[str]:
         return axes
     if isinstance(node, Choose):
         return guaranteed_axes(op, node.then, full) & guaranteed_axes(op, node.other, full)
-    return axes & set[str]().union(*(guaranteed_axes(op, part, full) for part in children(node)))
+    return axes & set[str]().union(*(guaranteed_axes(op, child, full) for child in children(node)))

@@ -27,7 +27,7 @@ def integers_named(op: Op) -> Op:
     found = _taken(op)
     if not found:
         return op
-    taken = op.names
+    used = op.names
     values: list[Value] = []
     names: dict[Node, str] = {value.node: value.name for value in op.values if isinstance(value.node, Load)}
 
@@ -35,7 +35,7 @@ def integers_named(op: Op) -> Op:
         if not isinstance(node, Load) or inlined(op, node) not in found:
             return rebuild(node, tuple(map(named, children(node))))
         if node not in names:
-            names[node] = fresh(f"{node.name}_of_{node.axes[-1]}", taken)
+            names[node] = fresh(f"{node.name}_of_{node.axes[-1]}", used)
             values.append(Value(names[node], node, ""))
         return Ref(names[node], node.axes, node.dtype)
 
@@ -53,7 +53,7 @@ def integers_taken(op: Op) -> list[str]:
 @fact
 def _taken(op: Op) -> frozenset[Load]:
     """Such integers, without references to lines."""
-    if not any(_is_taken(op, part) for value in op.values if value.node.gathers for part in walk(value.node)):
+    if not any(_is_taken(op, node) for value in op.values if value.node.gathers for node in walk(value.node)):
         return frozenset()
     return frozenset(load for one in attentions(op) for load in _of_attention(op, one))
 
@@ -66,7 +66,7 @@ def _of_attention(op: Op, found: Attention) -> Iterator[Load]:
     masks = [mask_of(op, node, neutral) for node in nodes for neutral in (float("-inf"), 0.0)]
     for condition in dict.fromkeys(mask.condition for mask in masks if mask is not None and mask.exact):
         empty = tiles_of(op, condition, found.rows, found.streamed).empty
-        compared = {part.node: part.axis for part in subexpressions(empty) if isinstance(part, Extreme)}
+        compared = {inner.node: inner.axis for inner in subexpressions(empty) if isinstance(inner, Extreme)}
         is_known = found.streamed in compared.values()
         if is_known and all(isinstance(node, Load) and (not node.at or _is_taken(op, node)) for node in compared):
             yield from (node for node in compared if isinstance(node, Load) and node.at)
@@ -76,7 +76,7 @@ def _is_taken(op: Op, node: Node) -> bool:
     """Whether a node takes an integer of a required input at a position computed from indices along one axis alone."""
     if not isinstance(node, Load) or not node.at or op.input(node.name).default is not None:
         return False
-    nodes = [part for _, index in node.at for part in walk(inlined(op, index))]
-    along = {part.axis for part in nodes if isinstance(part, Index)}
-    is_position = not any(isinstance(part, Load | Reduce | Scan | Take) for part in nodes)
+    nodes = [inner for _, index in node.at for inner in walk(inlined(op, index))]
+    along = {inner.axis for inner in nodes if isinstance(inner, Index)}
+    is_position = not any(isinstance(inner, Load | Reduce | Scan | Take) for inner in nodes)
     return is_position and len(along) == 1 and {*op.input(node.name).type.dtypes} <= {*INTS}

@@ -52,10 +52,10 @@ class Found:
         """The nodes of `inside` that compute the root from the inputs and the nodes `given`."""
         inputs = {*given, *(one.node for one in self.inputs.values())}
 
-        def beside(node: Any) -> list[Any]:
+        def neighbours(node: Any) -> list[Any]:
             return [one for one in node.all_input_nodes if one in inside and one not in inputs]
 
-        return tuple(reached([self.root], beside))
+        return tuple(reached([self.root], neighbours))
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,15 +142,15 @@ def _searched(windows: Windows, operator: Operator, root: Any) -> _Look:
     for _ in range(_MOST_WINDOWS):
         if not queue or (queue[0][0] and (best.found is not None or best.share <= _PROMISING)):
             break
-        is_part, _, _, nodes = heapq.heappop(queue)
+        is_inner, _, _, nodes = heapq.heappop(queue)
         window = windows.of(root, nodes)
         if window is None:
             continue
         look = _looked(windows, operator, window)
-        if look.found is not None or (best.found is None and not is_part and look.share >= best.share):
+        if look.found is not None or (best.found is None and not is_inner and look.share >= best.share):
             best = look
-        more = [] if is_part else [(False, look.more)]
-        if is_part or nodes is first:
+        more = [] if is_inner else [(False, look.more)]
+        if is_inner or nodes is first:
             moves = frozenset(one for one in look.more if _only_moves(windows, one))
             more += [(True, one) for one in ([moves] if moves else [frozenset((one,)) for one in look.more])]
         for each, one in more:
@@ -174,7 +174,7 @@ def _looked(windows: Windows, operator: Operator, window: Window) -> _Look:
         except DoesNotFit as error:
             look.why = look.why or str(error)
             behind |= {one for one in _behind(window, bound, error.behind) if windows.functions(one) is not None}
-    wanted = [one for one in map(window.given.get, matcher.wanted) if _is_part(windows, operator, one)]
+    wanted = [one for one in map(window.given.get, matcher.wanted) if _is_inner(windows, operator, one)]
     look.more |= frozenset(wanted) | behind
     look.share = len(matcher.met) / max(1, _n_functions(operator.form))
     if not look.why and matcher.differs is not None:
@@ -198,7 +198,7 @@ def _only_moves(windows: Windows, node: Any) -> bool:
     return windows.functions(node) is not None and (windows.is_layout(node) or not windows.functions(node))
 
 
-def _is_part(windows: Windows, operator: Operator, node: Any) -> bool:
+def _is_inner(windows: Windows, operator: Operator, node: Any) -> bool:
     if node is None or node.op != "call_function":
         return False
     functions = windows.functions(node)

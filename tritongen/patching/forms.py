@@ -45,12 +45,12 @@ class Form:
         return self.kind in SCALARS or (bool(self.args) and all(one.is_scalar for one in self.args))
 
 
-def reached(first: Iterable[T], beside: Callable[[T], Iterable[T]]) -> list[T]:
-    """The nodes reachable from `first`, these included, breadth-first; `beside` gives the neighbours of a node."""
+def reached(first: Iterable[T], neighbours: Callable[[T], Iterable[T]]) -> list[T]:
+    """The nodes reachable from `first`, these included, breadth-first; `neighbours` gives the neighbours of a node."""
     found = list(first)
     seen = set(found)
     for one in found:  # which grows
-        new = [other for other in dict.fromkeys(beside(one)) if other not in seen]
+        new = [other for other in dict.fromkeys(neighbours(one)) if other not in seen]
         seen.update(new)
         found += new
     return found
@@ -104,11 +104,11 @@ class Forms:
     def _several(self, kind: str, given: Iterable[Form], neutral: float, of: Callable[[float, float], float]) -> Form:
         number, rest = neutral, list[Form]()
         for one in given:
-            for part in one.args if one.kind == kind else (one,):
-                if part.kind == "number":
-                    number = of(number, float(part.data))  # type: ignore[arg-type]
+            for operand in one.args if one.kind == kind else (one,):
+                if operand.kind == "number":
+                    number = of(number, float(operand.data))  # type: ignore[arg-type]
                 else:
-                    rest.append(part)
+                    rest.append(operand)
         rest.sort(key=lambda one: one.place)
         if number != neutral or not rest:
             rest.append(self.number(number))

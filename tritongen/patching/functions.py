@@ -96,15 +96,15 @@ def _functions(texts: _Texts, code: CodeType, scopes: Mapping[Scope, list[Found]
     for scope, regions in scopes.items():
         body = _Body(texts, scope, regions)
         bodies.setdefault(body.text(), []).append(body)
-    for place, (text, alike) in enumerate(bodies.items(), 1):
-        examples = dict.fromkeys(one.example() for one in alike)
-        others = calls - {one.call for one in alike}
-        if any(_Body(texts, Scope(texts.search, one), ()).example(alike[0]) in examples for one in others):
+    for place, (text, same) in enumerate(bodies.items(), 1):
+        examples = dict.fromkeys(one.example() for one in same)
+        others = calls - {one.call for one in same}
+        if any(_Body(texts, Scope(texts.search, one), ()).example(same[0]) in examples for one in others):
             raise Stays(f"other calls of {code.co_qualname} are like those that it is in")
         own = name if place == 1 else f"{name}_{place}"
-        operators = dict.fromkeys(found.operator.spec.name for one in alike for found in one.regions)
-        whole = f"def {own}({_signature(code)}):\n{text}"
-        yield Function(code, own, whole, tuple(examples), tuple(operators), len(alike))
+        operators = dict.fromkeys(found.operator.spec.name for one in same for found in one.regions)
+        source = f"def {own}({_signature(code)}):\n{text}"
+        yield Function(code, own, source, tuple(examples), tuple(operators), len(same))
 
 
 def _function_of(code: CodeType) -> FunctionType:
@@ -121,7 +121,7 @@ def _signature(code: CodeType) -> str:
         if not isinstance(default, int | float | str | None):
             raise Stays(f"{code.co_qualname} has a default that is no number")
         pieces.append(str(one.replace(annotation=inspect.Parameter.empty)))
-        if one.kind is inspect.Parameter.KEYWORD_ONLY and not any(part.startswith("*") for part in pieces[:-1]):
+        if one.kind is inspect.Parameter.KEYWORD_ONLY and not any(piece.startswith("*") for piece in pieces[:-1]):
             pieces.insert(-1, "*")
     return ", ".join(pieces)
 

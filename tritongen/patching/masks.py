@@ -100,7 +100,7 @@ def _integers(node: Any) -> Iterator[int]:
     """The integers that a node is computed from, then each plus and minus 1, because `<` and `<=` differ by that."""
     nodes = reached([node], lambda one: one.all_input_nodes)
     found = [one for node in nodes for one in node.args if type(one) is int and abs(one) < _LONGEST]
-    yield from dict.fromkeys(number + beside for beside in (0, 1, -1) for number in found)
+    yield from dict.fromkeys(number + offset for offset in (0, 1, -1) for number in found)
 
 
 _LONGEST = 1 << 13  # A mask with longer rows takes too much memory.

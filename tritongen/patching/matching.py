@@ -53,9 +53,9 @@ class Matcher:
             yield from self._same(one, other, bound)
 
     def _differ(self, one: Form, other: Form) -> None:
-        for part in _behind(one, other):
-            if part.kind == "input":
-                self.wanted[str(part.data)] = None
+        for leaf in _behind(one, other):
+            if leaf.kind == "input":
+                self.wanted[str(leaf.data)] = None
         self.differs = self.differs or (one, other)
 
     def _hole(self, one: Form, other: Form, bound: Bound) -> Iterator[Bound]:
@@ -99,20 +99,20 @@ class Matcher:
 
     def _several(self, one: Form, other: Form, bound: Bound) -> Iterator[Bound]:
         """Matches two sums or products, with terms in any order; scalar terms are combined and matched separately."""
-        scalars = [part for part in one.args if part.is_scalar]
-        constants = [part for part in other.args if part.is_scalar]
+        scalars = [arg for arg in one.args if arg.is_scalar]
+        constants = [arg for arg in other.args if arg.is_scalar]
         made = self._forms.sum if one.kind == "add" else self._forms.product
         neutral = self._forms.number(0.0 if one.kind == "add" else 1.0)
         if scalars or constants:
             ours = scalars[0] if len(scalars) == 1 else Form(one.kind, tuple(scalars), None, frozenset(), -1)
             pair = ours if scalars else neutral, made(constants) if constants else neutral
             bound = replace(bound, equal=(*bound.equal, pair))
-        ones = sorted((part for part in one.args if not part.is_scalar), key=lambda part: part.kind == "input")
-        others = [part for part in other.args if not part.is_scalar]
+        ones = sorted((arg for arg in one.args if not arg.is_scalar), key=lambda arg: arg.kind == "input")
+        others = [arg for arg in other.args if not arg.is_scalar]
         if len(others) < len(ones):
             self._differ(one, other)
-            for part in others:
-                self._differ(one, part) if part.kind == "input" else None
+            for arg in others:
+                self._differ(one, arg) if arg.kind == "input" else None
             return
         yield from self._assigned(ones, others, bound, made)
 
@@ -186,10 +186,10 @@ def _unknown(one: Form, wanted: float, known: Callable[[Form], float | None]) ->
         return str(one.data), wanted
     if one.kind not in ("add", "mul"):
         return None
-    open_ = [part for part in one.args if value(part, known) is None]
+    open_ = [arg for arg in one.args if value(arg, known) is None]
     if len(open_) != 1:
         return None
-    rest = [value(part, known) or 0.0 for part in one.args if part is not open_[0]]
+    rest = [value(arg, known) or 0.0 for arg in one.args if arg is not open_[0]]
     if one.kind == "add":
         return _unknown(open_[0], wanted - math.fsum(rest), known)
     by = math.prod(rest)

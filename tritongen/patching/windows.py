@@ -9,7 +9,7 @@ from typing import Any
 
 from ..importing.axes import Dims
 from ..importing.building import hint
-from ..importing.partial import kind_of, part_of
+from ..importing.partial import kind_of, subgraph_of
 from ..importing.regions import is_number
 from ..importing.tracing import Trace
 from ..importing.translation import Translation
@@ -53,7 +53,7 @@ class Windows:
     def of(self, root: Any, nodes: frozenset[Any]) -> Window | None:
         """The window of `root` and `nodes`; None if the language cannot express a node, or `root` is no tensor."""
         ordered = sorted(self._with_scalars(nodes), key=self._order.__getitem__)
-        trace, given = part_of(self._trace, ordered, [root], {})
+        trace, given = subgraph_of(self._trace, ordered, [root], {})
         translation = Translation(trace, {})
         translation.run()
         if translation.problems:
@@ -74,11 +74,11 @@ class Windows:
     def _with_scalars(self, nodes: frozenset[Any]) -> set[Any]:
         """`nodes` and, transitively, their inputs that are symbolic scalars or lists of tensors."""
 
-        def beside(node: Any) -> list[Any]:
+        def neighbours(node: Any) -> list[Any]:
             read = node.all_input_nodes
             return [one for one in read if is_number(one) or isinstance(one.meta.get("val"), list | tuple)]
 
-        return set(reached(nodes, beside))
+        return set(reached(nodes, neighbours))
 
     def functions(self, node: Any) -> frozenset[str] | None:
         """The functions in a node's form; None if the node computes no tensor, or the language cannot express it."""

@@ -399,7 +399,7 @@ class Planner:
         refs, steps = op.refs, forward.family.steps(forward.program)
         read = {tensor.name for step in steps for tensor in step.op.inputs}
         read |= {name for step in steps for strips in reduced_by_strips(step.op) for name in made_for(step.op, strips)}
-        reduced = reached(refs, {part for name in reductions for part in refs[name]}, read)
+        reduced = reached(refs, {ref for name in reductions for ref in refs[name]}, read)
         stored = {own: {own, name, stored_result(op, name).output.name} for own, name in names.items()}
         return {own for own, name in names.items() if name in reduced and not stored[own] & read}
 

@@ -49,7 +49,7 @@ from ..lowering.choices import Choices
 from ..lowering.tile import needed
 from ..nest.values import Expr, V
 from ..passes.contractions import Contraction, Product, is_product
-from ..passes.picked import picked_in
+from ..passes.gathered import gathered_in
 from ..passes.structure import references
 from ..planner.steps import in_own_dtypes, informed, restricted
 from ..spec.types import BATCH, COMPUTED, FLOATS, Grad, Input, Output, TensorType, plain_shape
@@ -58,7 +58,7 @@ from .backward import Backward, Plan, Planner, unplanned, with_saved
 
 def plan_contraction_backward(op: Op, contraction: Contraction, grad: Grad, families: Families) -> Backward:
     """Raises `Mistakes` for a gradient that no family plans, or that is planned in one piece."""
-    if picked_in(op) != ():
+    if gathered_in(op) != ():
         raise Mistakes(unplanned(grad.wrt, grad.wrt[0], "is scattered, beside a matmul"))
     return _Planner(op, contraction, grad, families).backward()
 
@@ -75,8 +75,8 @@ class _Planner:
         self.order = sorted(made, key=lambda axis: axis != BATCH)  # of a tile's results
         self.inside = {name: self.inputs_of(products) for name, products in self.products.items()}
         self.active = [name for name, inputs in self.inside.items() if {*inputs} & {*grad.wrt}]
-        taken = op.names
-        self.sums = {name: self.sum_of(name, taken) for name in self.products}
+        used = op.names
+        self.sums = {name: self.sum_of(name, used) for name in self.products}
         self.converted: dict[str, tuple[str, Dtype]] = {}
         self.zeros: set[str] = set()  # the products whose gradients may be 0 where a choice leaves them out
 
@@ -92,7 +92,7 @@ class _Planner:
             for name, node in outgoing.items()
             if isinstance(node, Load) and node.name == self.own(found, name) and node.name not in self.converted
         }
-        gradient = replace(found, forward=self.op, wrt=self.grad.wrt, alike=self.alike(found, between))
+        gradient = replace(found, forward=self.op, wrt=self.grad.wrt, same_dtypes=self.same_dtypes(found, between))
         first, texts, paths = self.pass_after(found, gradient, between)
         second, names = self.operands(gradient, outgoing, given)
         spelled_as = {name: (texts | names)[name] for name in self.grad.wrt}
@@ -122,13 +122,13 @@ class _Planner:
         first = {variable: name for name, variable in reversed(variables.items()) if variable}
         return dtype.renamed(lambda leaf: first.get(variables.get(leaf, ""), leaf))
 
-    def sum_of(self, product: str, taken: set[str]) -> Input:
+    def sum_of(self, product: str, used: set[str]) -> Input:
         """A sum of products as an input: under its own name, unless that is a result's."""
         node = self.op.value(product).node
         results = [result for result in self.op.results if set(result.axes) == set(node.axes)]
         axes = results[0].axes if results else tuple(axis for axis in self.order if axis in node.axes)
         is_result = any(result.output.name == product for result in self.op.results)
-        name = fresh(f"{product}_sum", taken) if is_result else product
+        name = fresh(f"{product}_sum", used) if is_result else product
         return Input(name, self.type_of(self.saved_dtype(product), axes))
 
     def saved_dtype(self, product: str) -> Dtype:
@@ -174,15 +174,15 @@ class _Planner:
     def gradient_after(self, after: Op) -> Gradient:
         """The gradient of the epilogue, by the products and by its other inputs."""
         read = {n.name for n in after.nodes if isinstance(n, Load)}
-        beside = tuple(name for name in self.grad.wrt if name in read)
-        both = [name for name in beside if any(name in inputs for inputs in self.inside.values())]
+        direct = tuple(name for name in self.grad.wrt if name in read)
+        both = [name for name in direct if any(name in inputs for inputs in self.inside.values())]
         if both:
             what = "is that of a factor and of what follows the product, which no kernel adds up"
             raise Mistakes(*(unplanned(self.grad.wrt, name, what) for name in both))
         lines = {value.name for value in after.values}
         by = tuple(self.sums[name].name for name in self.active)
         save = tuple(name for name in self.grad.save or () if name in lines)
-        return derive(after, Grad((*by, *beside), save or None))
+        return derive(after, Grad((*by, *direct), save or None))
 
     def own(self, found: Gradient, product: str) -> str:
         """The name of the gradient by a product."""
@@ -204,13 +204,13 @@ class _Planner:
         if self.shared(result.dtype) == dtype:
             return node
         self.converted[own] = (seed.name, dtype)
-        return replaced(node, lambda part: mine if part == seed else part)
+        return replaced(node, lambda inner: mine if inner == seed else inner)
 
     def seed_of(self, found: Gradient, product: str, node: Node) -> Load | None:
         """The outgoing gradient that a gradient equals or is a scalar multiple of, if there is one."""
         seeds = {seed: result for result, seed in found.seeds}
         wide = [(factor, power) for factor, power in factors(node).factors.items() if factor.axes]
-        if len(wide) != 1 or any(isinstance(part, Ref) for part in walk(node)):
+        if len(wide) != 1 or any(isinstance(inner, Ref) for inner in walk(node)):
             return None
         ((factor, power),) = wide
         if not isinstance(factor, Load) or factor.name not in seeds or power != 1 or factor.at:
@@ -235,7 +235,7 @@ class _Planner:
                 outgoing = replace(choice, args=(condition, *sides), axes=outgoing.axes, dtype=outgoing.dtype)
         return outgoing
 
-    def alike(self, found: Gradient, between: dict[str, Dtype]) -> tuple[tuple[str, str], ...]:
+    def same_dtypes(self, found: Gradient, between: dict[str, Dtype]) -> tuple[tuple[str, str], ...]:
         """Inputs of the forward, each with a gradient by a product that has its dtype."""
         products = {self.sums[name].name: name for name in self.active}
         leaves = {self.own(found, products[name]): dtype.of for name, dtype in between.items()}
@@ -297,7 +297,7 @@ class _Planner:
             if not isinstance(node, Reduce):
                 return rebuild(node, tuple(map(where_needed, children(node))))
             read = tensors_of(op, node)
-            names = [name for name, one in outgoing.items() if any(part.name in read for part in _tensors(one))]
+            names = [name for name, one in outgoing.items() if any(tensor.name in read for tensor in _tensors(one))]
             return chosen(node, choices.of(*names)) if names else node
 
         return replace(op.with_nodes(where_needed), params=self.op.params)
@@ -341,7 +341,7 @@ def _products(op: Op, name: str) -> tuple[str, ...]:
 
 def _tensors(node: Node) -> list[Load]:
     """The tensors that a gradient by a matmul reads, without scalars."""
-    return [part for part in walk(node) if isinstance(part, Load) and part.axes]
+    return [inner for inner in walk(node) if isinstance(inner, Load) and inner.axes]
 
 
 def chosen(node: Node, path: Path) -> Node:

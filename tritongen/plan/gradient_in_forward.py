@@ -132,7 +132,7 @@ def _crossing(op: Op, name: str, over: tuple[str, ...]) -> str:
 def _taken_before(op: Op, names: tuple[str, ...], over: tuple[str, ...]) -> Op:
     """The operator with gathers from `names` in lines along the columns hoisted into lines before these."""
     values: list[Value] = []
-    taken = op.names
+    used = op.names
     known: dict[Node, Ref] = {}
 
     def hoist(node: Node, line: str) -> Node:
@@ -140,7 +140,7 @@ def _taken_before(op: Op, names: tuple[str, ...], over: tuple[str, ...]) -> Op:
         if not isinstance(node, Load) or node.name not in names or not node.at:
             return node
         if node not in known:
-            known[node] = named(node, f"{line}_taken", taken, values)
+            known[node] = named(node, f"{line}_taken", used, values)
         return known[node]
 
     for value in op.values:
@@ -208,5 +208,5 @@ class AheadHost(Host):
             return made
         assert self.checked is not None
         others = [t.name for t in self.op.inputs if t.name != result.over and set(t.type.dtypes) & set(FLOATS)]
-        taken = call("autograd.take_over", quoted(f"{self.checked.name}: {result.over}"), result.over, *others)
-        return either(IN_PLACE, taken, made)
+        reused = call("autograd.take_over", quoted(f"{self.checked.name}: {result.over}"), result.over, *others)
+        return either(IN_PLACE, reused, made)

@@ -32,16 +32,16 @@ from .streaming_gradient import (
     Outgoing,
     added,
     by_name,
+    gradient_input,
     load,
     outgoing_of,
-    part_of_gradient,
     plan_streaming_backward,
     read_by,
 )
 from .streaming_steps import own_result
 
 Streams = Sequence[tuple[Step, Stream]]
-PART_OF_A_LINE = "what follows the sums is made of a part of a line"
+SUBEXPRESSION = "what follows the sums is made of a part of a line"
 
 
 def plan_streams_backward(forward: Step, streams: Streams, grad: Grad, families: Families) -> Backward:
@@ -60,7 +60,7 @@ def plan_streams_backward(forward: Step, streams: Streams, grad: Grad, families:
 
 
 @dataclass(frozen=True, slots=True)
-class _Part:
+class _Subplan:
     """A subgraph of a gradient: its plan and the inputs of this, and values of the forward, some of them saved."""
 
     plan: Plan
@@ -85,22 +85,22 @@ class _Streams:
     def backward(self, streams: Streams) -> Backward:
         """The gradient of the full operator, and the forward that saves the values that it reads."""
         self.pairs = [(stream.rows, stream.streamed) for _, stream in streams]
-        part = self.part(self.op, streams, self.grad.wrt, self.outgoing)
-        made = {result.output.name for step in part.plan.steps for result in step.op.results}
-        inputs = tuple(tensor for tensor in part.inputs if tensor.name not in made)
+        subplan = self.subplan(self.op, streams, self.grad.wrt, self.outgoing)
+        made = {result.output.name for step in subplan.plan.steps for result in step.op.results}
+        inputs = tuple(tensor for tensor in subplan.inputs if tensor.name not in made)
         read = {tensor.name for tensor in inputs}
         outputs = tuple(result.output.name for result in self.op.results if result.output.name in read)
-        saved = tuple((own, self.copies.get(name, name)) for own, name in part.saved.items() if own not in outputs)
+        saved = tuple((own, self.copies.get(name, name)) for own, name in subplan.saved.items() if own not in outputs)
         op = replace(self.op, name=self.outgoing.name, inputs=inputs, values=(), results=())
-        forward = replace(self.op, values=without_copies(part.values, self.copies))
+        forward = replace(self.op, values=without_copies(subplan.values, self.copies))
         gradient = Gradient(forward, op, self.grad.wrt, self.outgoing.pairs, saved, outputs)
         planner = Planner(gradient, (), self.families)
         # A subgraph took dtypes and shapes from gradients of intermediates that are results of it alone.
-        steps = tuple(informed(gradient, step, step.family.leaves(step.program)) for step in part.plan.steps)
-        plan = replace(part.plan, steps=steps, spelled={name: part.plan.spelled[name] for name in self.grad.wrt})
-        return Backward(gradient, planner.step_of(planner.saving(part.dtypes)), plan, stored=part.stored)
+        steps = tuple(informed(gradient, step, step.family.leaves(step.program)) for step in subplan.plan.steps)
+        plan = replace(subplan.plan, steps=steps, spelled={name: subplan.plan.spelled[name] for name in self.grad.wrt})
+        return Backward(gradient, planner.step_of(planner.saving(subplan.dtypes)), plan, stored=subplan.stored)
 
-    def part(self, op: Op, streams: Streams, wrt: tuple[str, ...], outgoing: Outgoing) -> _Part:
+    def subplan(self, op: Op, streams: Streams, wrt: tuple[str, ...], outgoing: Outgoing) -> _Subplan:
         """The gradient of an operator whose results are stored by steps: of its last stream, then of the rest."""
         streams = streams_for(op, streams)
         if not streams:
@@ -132,7 +132,7 @@ class _Streams:
             tuple(known.values()),
             shapes_of={**outgoing.shapes_of, **{name: op.grouping(results[name]) for name in before}},
         )
-        return self.joined(inner, self.part(rest, streams[:-1], further, before_it), found, before)
+        return self.joined(inner, self.subplan(rest, streams[:-1], further, before_it), found, before)
 
     def after(
         self, outgoing: Outgoing, found: Streamed, between: Mapping[str, Dtype], others: Mapping[str, Input]
@@ -148,10 +148,10 @@ class _Streams:
             dtypes={name: one.dtype for name, one in found.before.items()},
         )
 
-    def without_streams(self, op: Op, wrt: tuple[str, ...], outgoing: Outgoing) -> _Part:
+    def without_streams(self, op: Op, wrt: tuple[str, ...], outgoing: Outgoing) -> _Subplan:
         """The gradient of values before all streams, in steps of other families."""
         if not wrt:
-            return _Part(Plan((), {}), (), ())
+            return _Subplan(Plan((), {}), (), ())
         values = tuple(needed(op.values, [result.output.name for result in op.results]))
         head = replace(op, inputs=by_name(*op.inputs, *outgoing.seeds.values(), *outgoing.known), values=values)
         given = {name: load(seed.name, seed.type.axes) for name, seed in outgoing.seeds.items()}
@@ -160,7 +160,7 @@ class _Streams:
         gradient = replace(gradient, op=named, forward=self.op, seeds=self.outgoing.pairs)
         steps, texts = Planner(gradient, (), self.families).plan()
         self.named |= {step.op.name for step in steps}
-        return _Part(Plan(steps, texts), (), values, stored=self.scores_stored(steps, gradient, outgoing))
+        return _Subplan(Plan(steps, texts), (), values, stored=self.scores_stored(steps, gradient, outgoing))
 
     def scores_stored(self, steps: Iterable[Step], gradient: Gradient, outgoing: Outgoing) -> StoredScores | None:
         """The scores that `steps`, which compute gradients before all streams, store; None if there are none."""
@@ -184,11 +184,11 @@ class _Streams:
         found |= {result.output.name: as_input(op, result) for result in results}
         for name in between:
             own = found[inner.plan.own(name)]
-            found[own.name] = part_of_gradient(op.input(name), own.name, own.type.shape, own.vanishes)
+            found[own.name] = gradient_input(op.input(name), own.name, own.type.shape, own.vanishes)
         return found
 
     def together(
-        self, inner: Backward, outer: _Part, stored: Container[str], before: tuple[str, ...]
+        self, inner: Backward, outer: _Subplan, stored: Container[str], before: tuple[str, ...]
     ) -> tuple[tuple[Value, ...], Mapping[str, str], Mapping[str, str]]:
         """The values of both subgraphs, and the new names in each of them."""
         known = {value.name for value in outer.values}
@@ -200,20 +200,20 @@ class _Streams:
         values, _, _ = _together(outer.values, separate, known)
         return _together(values, after, {*before, *outer.saved})
 
-    def joined(self, inner: Backward, outer: _Part, found: Streamed, before: tuple[str, ...]) -> _Part:
+    def joined(self, inner: Backward, outer: _Subplan, found: Streamed, before: tuple[str, ...]) -> _Subplan:
         """The steps of both subgraphs, and the values of the forward that they read."""
         dtypes = {name: one.dtype for name, one in found.before.items()}
         values, first, second = self.together(inner, outer, dtypes, before)
-        alike = {name: dtype.of[0] for name, dtype in dtypes.items() if len(dtype.of) == 1}
-        values = with_dtypes(replace(self.op, values=values, results=()), alike).values
-        forward = with_dtypes(inner.forward.op, alike)
+        renames = {name: dtype.of[0] for name, dtype in dtypes.items() if len(dtype.of) == 1}
+        values = with_dtypes(replace(self.op, values=values, results=()), renames).values
+        forward = with_dtypes(inner.forward.op, renames)
         own = {result.output.name: result.dtype for result in forward.results if result.saved}
-        steps = (*(_in_dtypes_of(alike, step) for step in inner.plan.steps), *outer.plan.steps)
+        steps = (*(_in_dtypes_of(renames, step) for step in inner.plan.steps), *outer.plan.steps)
         read = {tensor.name for step in steps for tensor in step.op.inputs}
         saved = {name: first.get(value, value) for name, value in outer.saved.items()}
         saved |= {name: second.get(value, value) for name, value in inner.gradient.saved}
         saved |= {name: name for name in dtypes if name in read}
-        return _Part(
+        return _Subplan(
             Plan(steps, {**inner.plan.spelled, **outer.plan.spelled}),
             by_name(*inner.gradient.op.inputs, *(tensor for step in steps for tensor in step.op.inputs)),
             values,
@@ -227,10 +227,10 @@ def _only(tensors: Mapping[str, Input], names: Container[str]) -> dict[str, Inpu
     return {name: tensor for name, tensor in tensors.items() if name in names}
 
 
-def _in_dtypes_of(alike: Mapping[str, str], step: Step) -> Step:
+def _in_dtypes_of(renames: Mapping[str, str], step: Step) -> Step:
     """The step, with dtypes expressed by the operator's own inputs instead of tensors that it does not get."""
     known = {*step.dtypes, *(tensor.name for tensor in step.op.inputs)}
-    others = {name: own for name, own in alike.items() if name not in known}
+    others = {name: own for name, own in renames.items() if name not in known}
     return replace(step, program=replace(step.program, op=with_dtypes(step.op, others)))
 
 
@@ -254,10 +254,10 @@ def _together(
     """
     nodes = {value.name: value.node for value in first}
     second = [value for value in second if nodes.get(value.name) != value.node]
-    taken = {*nodes, *(value.name for value in second)}
+    used = {*nodes, *(value.name for value in second)}
     clash = [value.name for value in second if value.name in nodes]
-    ours = {name: fresh(name, taken) for name in clash if name not in required}
-    theirs = {name: fresh(name, taken) for name in clash if name in required}
+    ours = {name: fresh(name, used) for name in clash if name not in required}
+    theirs = {name: fresh(name, used) for name in clash if name in required}
     values = [renamed_value(value, ours) for value in first] + [renamed_value(value, theirs) for value in second]
     return tuple(values), ours, theirs
 
@@ -351,7 +351,7 @@ def last_streamed(op: Op, steps: Sequence[Step], streams: Streams) -> Streamed:
     made = {result.output.name for result in step.op.results}
     computed = {tensor.name for tensor in step.op.inputs} - {tensor.name for tensor in found.inputs}
     if not made | computed | names.keys() <= own:
-        raise NotStreamed(PART_OF_A_LINE)
+        raise NotStreamed(SUBEXPRESSION)
     before = {one.name: one.type for one in found.inputs if one.name not in inputs}
     refs = {name: value.ref for name, value in found.by_name.items() if name in computed}
     sourced = (replace(value, source=lines.get(value.name, "")) for value in step.op.values)
@@ -370,14 +370,14 @@ def _seen(op: Op, stored: Result) -> Result:
     return replace(stored, output=replace(stored.output, shape=shape))
 
 
-def _around(inside: dict[str, Value], op: Op, made: set[str], computed: set[str], taken: set[str]) -> tuple[Value, ...]:
+def _around(inside: dict[str, Value], op: Op, made: set[str], computed: set[str], used: set[str]) -> tuple[Value, ...]:
     """The values inside of a step, and the values of an operator that depend on those it has `made` or `computed`."""
     refs, outputs = op.refs, {result.output.name for result in op.results}
     disjoint = (reached(refs, outputs, made) | reached(refs, computed, ())) - made
     other = [value.name for value in op.values if value.name in inside and value.node != inside[value.name].node]
     if disjoint.intersection(other, {*outputs, *computed}):
-        raise NotStreamed(PART_OF_A_LINE)
-    renamed = {name: fresh(name, taken) for name in other if name in disjoint}
+        raise NotStreamed(SUBEXPRESSION)
+    renamed = {name: fresh(name, used) for name in other if name in disjoint}
     outside = [renamed_value(value, renamed) for value in op.values if value.name in disjoint]
     first = reached({value.name: references(value.node) for value in outside}, computed, ())
     alone = {value.name: value for value in outside if value.name not in inside}

@@ -29,7 +29,7 @@ from ..passes.contractions import applied
 from ..passes.exponentials import resolve
 from ..passes.structure import reads, references
 from ..planner.steps import restricted
-from ..spec.types import COMPUTED, FLOATS, AxisTerm, Grad, Input, Output, TensorType, are_alike, plain_shape
+from ..spec.types import COMPUTED, FLOATS, AxisTerm, Grad, Input, Output, TensorType, have_same_dtype, plain_shape
 from .backward import Backward, Plan, Planner
 from .lost_rows import FLOAT, LostRows, where_equal
 from .streaming_steps import StreamPlanner, computed_result, own_result
@@ -87,7 +87,7 @@ class Outgoing:
         return frozenset(result.output.name for result in self.enclosing.results)
 
 
-def part_of_gradient(tensor: Input, name: str, shape: tuple[AxisTerm, ...], vanishes: bool) -> Input:
+def gradient_input(tensor: Input, name: str, shape: tuple[AxisTerm, ...], vanishes: bool) -> Input:
     """A gradient by an input, as an input of steps that add to it; without an optional input it defaults to 0."""
     default = None if tensor.default is None else 0.0
     return Input(name, replace(tensor.type, shape=shape), default, vanishes)
@@ -95,8 +95,8 @@ def part_of_gradient(tensor: Input, name: str, shape: tuple[AxisTerm, ...], vani
 
 def outgoing_of(op: Op) -> Outgoing:
     """The seeds from which the gradient of the full operator starts."""
-    taken = op.names
-    names = {one.output.name: fresh(f"d{one.output.name}", taken) for one in op.results}
+    used = op.names
+    names = {one.output.name: fresh(f"d{one.output.name}", used) for one in op.results}
     zeros = len(op.results) > 1
     seeds = {one.output.name: replace(like(op, one, names[one.output.name]), vanishes=zeros) for one in op.results}
     return Outgoing(seeds, {}, {}, f"{op.name}_backward", op)
@@ -138,10 +138,10 @@ class _Results:
     values: list[Value]
     results: list[Result]
     gradients: dict[str, Node]
-    taken: set[str]
+    used: set[str]
 
     def named(self, name: str, node: Node, says: bool = True) -> Ref:
-        self.values.append(Value(fresh(name, self.taken), node, spelled(node) if says else ""))
+        self.values.append(Value(fresh(name, self.used), node, spelled(node) if says else ""))
         return self.values[-1].ref
 
     def add(self, ref: Ref, gradient: Node) -> None:
@@ -164,7 +164,7 @@ class _Planner:
         self.stream, self.grad, self.families = stream, grad, families
         self.outgoing, self.seeds = outgoing, outgoing.seeds
         self.known = (*self.seeds.values(), *outgoing.known)
-        self.taken = self.op.names | {tensor.name for tensor in self.known}
+        self.used = self.op.names | {tensor.name for tensor in self.known}
         axes = {axis for one in stream.sums for axis in one.factor.axes} - {*stream.positions}
         self.rows = tuple(axis for axis in self.op.axes if axis in axes)
         self.saved = self.fresh(f"{self.lse}_exact") if self.lse in outgoing.results else self.lse
@@ -181,7 +181,7 @@ class _Planner:
         return self.planned_behind(tuple(map(self.mean_saved, self.means)))
 
     def fresh(self, name: str) -> str:
-        return fresh(name, self.taken)
+        return fresh(name, self.used)
 
     def add_shift(self) -> None:
         """Add lse as gradients read it to the operator: inf, so that p = 0, for rows whose lse determines no
@@ -212,15 +212,15 @@ class _Planner:
             if name not in ends or name in found:
                 return {}
             mean = self.means.get(name)
-            if mean and not mean.is_sum and (mean.matrix is None or not self.is_alike(result, mean.matrix)):
+            if mean and not mean.is_sum and (mean.matrix is None or not self.has_same_dtype(result, mean.matrix)):
                 return {}
             found[name] = result
         return found
 
-    def is_alike(self, result: Result, matrix: Load) -> bool:
+    def has_same_dtype(self, result: Result, matrix: Load) -> bool:
         """Whether a result and its gradient surely have the dtype of a matrix, or each of these may be any float."""
         types = like(self.op, result, "").type, self.seeds[result.output.name].type, self.type_of(matrix)
-        return are_alike(types) or all({*one.dtypes} == {*FLOATS} for one in types)
+        return have_same_dtype(types) or all({*one.dtypes} == {*FLOATS} for one in types)
 
     def type_of(self, matrix: Load) -> TensorType:
         return self.op.input(self.multiplied_as(matrix)).type
@@ -250,7 +250,7 @@ class _Planner:
         own_type = replace(dtypes, shape=self.outgoing.shapes_of.get(name, shape))
         result = next((result for result in self.op.results if result.output.name == name), None)
         tensor = Input(self.fresh("mean") if name in self.outgoing.results else name, own_type)
-        if result is not None and matrix is not None and self.is_alike(result, matrix):
+        if result is not None and matrix is not None and self.has_same_dtype(result, matrix):
             tensor = like(self.op, result, name)
         # As for any input, its gradient has the same shape.
         gradient = Input(self.fresh(f"d{tensor.name}"), replace(own_type, shape=tensor.type.shape))
@@ -285,9 +285,9 @@ class _Planner:
         averaged = [mean for mean in means if not mean.is_sum]
         roots = {score.name, *(mean.name for mean in sums)}
         values = needed(self.op.values, roots.union(*map(references, (*self.sinks, *weights))))
-        taken = {*self.taken} - {value.name for value in self.op.values} | {value.name for value in values}
+        used = {*self.used} - {value.name for value in self.op.values} | {value.name for value in values}
         results = [own_result(self.op.value(mean.name)) for mean in sums]
-        found = _Results(values, results, {mean.name: mean.seed for mean in sums}, taken)
+        found = _Results(values, results, {mean.name: mean.seed for mean in sums}, used)
         lse, delta = load(self.shift, self.rows), load(self.delta, self.rows)
         below = applied("sub", score, lse)
         power: Node = Call("exp", (below,), below.axes, score.dtype)
@@ -385,11 +385,11 @@ class _Planner:
         read = read_by(gradient.op.values)
         by = {name: one for name, one in behind.by.items() if name not in passed_on or passed_on[name] in read}
         behind = added(behind.of(by), others)
-        behind, beside = self.separate_gradients(behind, [name for name in behind.wrt if name in gradient.wrt])
-        gradient = added(gradient, {**others, **beside})
+        behind, unstreamed = self.separate_gradients(behind, [name for name in behind.wrt if name in gradient.wrt])
+        gradient = added(gradient, {**others, **unstreamed})
         stored = {mean.tensor.name: self.dtype_of(mean.matrix) if mean.matrix else COMPUTE for mean in means}
         inner = self.outgoing.between
-        own_sums = {name: inner.get(name, Dtype("float", (name,))) for name in beside}
+        own_sums = {name: inner.get(name, Dtype("float", (name,))) for name in unstreamed}
         separate = {
             name: dtype for name, dtype in inner.items() if name in behind.wrt and not self.is_unchanged(behind, name)
         }
@@ -438,8 +438,8 @@ class _Planner:
         """
         found: dict[str, Input] = {}
         results: dict[str, Result] = {}
-        taken = {*self.taken, *behind.op.names}
-        calls = {r.output.name: fresh(f"d{name}_behind", taken) for name, r in behind.by.items() if name in names}
+        used = {*self.used, *behind.op.names}
+        calls = {r.output.name: fresh(f"d{name}_behind", used) for name, r in behind.by.items() if name in names}
         op = renamed_values(behind.op, calls)
         for name, result in behind.by.items():
             if name not in names:
@@ -452,7 +452,7 @@ class _Planner:
             ref = Ref(value.name, result.node.axes, result.node.dtype)
             results[name] = replace(result, output=replace(result.output, name=value.name), node=ref)
             tensor = self.op.input(name)
-            found[name] = part_of_gradient(tensor, value.name, tensor.type.shape, result.vanishes)
+            found[name] = gradient_input(tensor, value.name, tensor.type.shape, result.vanishes)
         return replace(behind, op=op).of(results), found
 
     def behind(self, means: tuple[StoredMean, ...]) -> tuple[Gradient, tuple[StoredMean, ...]]:
@@ -461,9 +461,9 @@ class _Planner:
         read = read_by(after.values)
         tensors = tuple(mean.tensor.name for mean in means)
         lse = (self.saved,) if self.saved in read and changes_smoothly(after, self.saved) else ()
-        beside = tuple(name for name in self.grad.wrt if name in read)
+        direct = tuple(name for name in self.grad.wrt if name in read)
         given = {one.output.name: load(self.seeds[one.output.name].name, one.node.axes) for one in after.results}
-        found = derive(after, Grad((*tensors, *lse, *beside)), given, saves=False)
+        found = derive(after, Grad((*tensors, *lse, *direct)), given, saves=False)
         found = self.without_lost(found, means)
         results = found.by
         names = [results[tensor].output.name for tensor in tensors]
@@ -486,7 +486,7 @@ class _Planner:
             values=(*found.op.values, *passed_on),
         )
         results |= {value.name: computed_result(value) for value in passed_on}
-        by = {name: results[name] for name in (*tensors, *(value.name for value in passed_on), *beside)}
+        by = {name: results[name] for name in (*tensors, *(value.name for value in passed_on), *direct)}
         made = self.outgoing.made(self.op)
         return replace(found, forward=self.op, op=op, seeds=self.outgoing.pairs, saved=(), made=made).of(by), means
 
@@ -515,7 +515,7 @@ class _Planner:
         if not isinstance(node, Load) or node.at or not Planner(behind, (), self.families).is_seed(node, result):
             return False
         seed = next(seed for seed in self.seeds.values() if seed.name == node.name)
-        return are_alike((seed.type, self.op.input(name).type))
+        return have_same_dtype((seed.type, self.op.input(name).type))
 
     def seed_of(self, mean: StoredMean, gradient: Node) -> Input | None:
         """The outgoing gradient that the gradient of a mean equals, if it has the dtype of the mean; else None."""
@@ -523,7 +523,7 @@ class _Planner:
             return None
         for result in self.op.results:
             seed = self.seeds[result.output.name]
-            if seed.name == gradient.name and self.is_alike(result, mean.matrix):
+            if seed.name == gradient.name and self.has_same_dtype(result, mean.matrix):
                 return seed
         return None
 
@@ -571,9 +571,9 @@ def added(gradient: Gradient, others: Mapping[str, Input]) -> Gradient:
     """The gradient, to which the gradients `others` by the same inputs are added."""
     op = gradient.op
     own = {r.output.name: others[name] for name, r in gradient.by.items() if name in others}
-    taken = op.names
+    used = op.names
     read = {name for value in op.values for name in references(value.node)}
-    op = renamed_values(op, {name: fresh(f"{name}_alone", taken) for name in own if name in read})
+    op = renamed_values(op, {name: fresh(f"{name}_alone", used) for name in own if name in read})
     values: list[Value] = []
     for value, name in zip(op.values, (value.name for value in gradient.op.values), strict=True):
         if name not in own:

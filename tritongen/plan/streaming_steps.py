@@ -58,15 +58,17 @@ class StreamPlanner(Planner):
         steps = self.passes(op, plain, partials)
         both = {self.stream.rows, self.stream.streamed}
         steps += self.tiles(op, [result for result in plain if both <= {*result.axes}], _made_by(steps))
-        taken = _made_by(steps)
-        within = {own: _in_tiles(op, own, self.stream) for own in _names(results) if own not in taken}
-        steps += self.tiles_within(op, within, taken)
-        taken = _made_by(steps)
-        computed = self.read_behind({own: [*values, *within.get(own, ())] for own, values in behind.items()}, taken)
+        stored = _made_by(steps)
+        within = {own: _in_tiles(op, own, self.stream) for own in _names(results) if own not in stored}
+        steps += self.tiles_within(op, within, stored)
+        stored = _made_by(steps)
+        computed = self.read_behind({own: [*values, *within.get(own, ())] for own, values in behind.items()}, stored)
         own = {*_names(results), self.delta_name} - {value.name for value in computed}
         made = [one for step in steps for one in _shaped(step.op) if one.output.name not in own]
         self.op = _reading(op, made) if made else self.op
-        return self.with_others(tuple(result for result in results if result.output.name not in taken), steps, computed)
+        return self.with_others(
+            tuple(result for result in results if result.output.name not in stored), steps, computed
+        )
 
     def with_others(self, left: tuple[Result, ...], steps: list[Step], computed: tuple[Value, ...]) -> list[Step]:
         """The `steps`, after one for delta if that is needed, and before the steps of the results `left`."""
@@ -75,10 +77,10 @@ class StreamPlanner(Planner):
         self.stored = self.scores_stored(left, others, computed)
         return [*steps, *others]
 
-    def tiles_within(self, op: Op, within: Mapping[str, Sequence[Value]], taken: Container[str]) -> list[Step]:
+    def tiles_within(self, op: Op, within: Mapping[str, Sequence[Value]], made: Container[str]) -> list[Step]:
         """The tile steps of the values `within` results, if these results or other tile steps read them."""
         terms = dict.fromkeys(value for values in within.values() for value in values)
-        tiles = self.tiles(op, [computed_result(value) for value in terms if value.name not in taken], taken)
+        tiles = self.tiles(op, [computed_result(value) for value in terms if value.name not in made], made)
         return _read_by(op, within, tiles)
 
     def passes(self, op: Op, results: Sequence[Result], partials: Sequence[Value]) -> list[Step]:
@@ -94,10 +96,10 @@ class StreamPlanner(Planner):
             steps += [together, *(self.step(op, group, every) for group in groups)]
         return [step for step in steps if step is not None]
 
-    def read_behind(self, behind: Mapping[str, Sequence[Value]], taken: Container[str]) -> tuple[Value, ...]:
+    def read_behind(self, behind: Mapping[str, Sequence[Value]], made: Container[str]) -> tuple[Value, ...]:
         """The values in `behind` that steps have computed; sets `partials` to the results that read each."""
         every = dict.fromkeys(value for values in behind.values() for value in values)
-        computed = tuple(value for value in every if value.name in taken)
+        computed = tuple(value for value in every if value.name in made)
         self.partials = {v.name: tuple(own for own, values in behind.items() if v in values) for v in computed}
         return computed
 
@@ -178,7 +180,7 @@ class StreamPlanner(Planner):
 
     def informed(self, step: Step, users: dict[str, list[str]]) -> Step:
         """The step, whose partial sums are computed whenever a result that reads them is needed."""
-        users = users | {part: [user for own in owns for user in users[own]] for part, owns in self.partials.items()}
+        users = users | {name: [user for own in owns for user in users[own]] for name, owns in self.partials.items()}
         if self.delta_name not in _names(step.op.results):
             return super().informed(step, users)
         step = informed(self.gradient, step, step.family.leaves(step.program))
@@ -256,12 +258,12 @@ def _reading(op: Op, passed: Sequence[Result]) -> Op:
     names = {*_names(passed)}
     computed = {tensor.name for tensor in op.inputs if tensor.type.dtypes == COMPUTED}
     # Values that depend on them take the compute dtype from them, whether or not they read inputs themselves.
-    alike = {leaf: result.output.name for result in passed for leaf in result.node.dtype.of if leaf in computed}
+    renames = {leaf: result.output.name for result in passed for leaf in result.node.dtype.of if leaf in computed}
     values: list[Value] = []
     for value in found.values:
         if names & reads(value.node) or names & references(value.node):
             names.add(value.name)
-            value = replace(value, node=typed_as(value.node, alike))
+            value = replace(value, node=typed_as(value.node, renames))
         values.append(value)
     return replace(found, values=tuple(values))
 
@@ -273,7 +275,7 @@ def _split_reductions(op: Op, results: Sequence[Result], stream: Stream) -> tupl
     of these axes are partial sums, too, if no pass can have the result that reads them, as with gathered positions.
     """
     op = name_reductions(op)
-    taken = op.names
+    used = op.names
     values: list[Value] = []
     partials: list[Value] = []
     separate = {value.name for result in results for value in _separate(op, result, stream)}
@@ -282,19 +284,19 @@ def _split_reductions(op: Op, results: Sequence[Result], stream: Stream) -> tupl
         if node == value.node and value.name in separate:
             partials.append(value)
         elif isinstance(node, Reduce) and _is_of_scores(node, stream):
-            part, rest = _halved(node, stream)
-            name = next((one.name for one in partials if one.node == part), "")
+            half, rest = _halved(node, stream)
+            name = next((one.name for one in partials if one.node == half), "")
             if not name:
-                name = fresh(f"{value.name}_by_{'row' if stream.streamed in part.over else 'column'}", taken)
-                partials.append(Value(name, part, spelled(part)))
+                name = fresh(f"{value.name}_by_{'row' if stream.streamed in half.over else 'column'}", used)
+                partials.append(Value(name, half, spelled(half)))
                 values.append(partials[-1])
-            value = replace(value, node=replace(node, arg=Ref(name, part.axes, node.dtype), over=rest))
+            value = replace(value, node=replace(node, arg=Ref(name, half.axes, node.dtype), over=rest))
         values.append(value)
-    own = {part.name for part in partials}
+    own = {partial.name for partial in partials}
     # Sums over one axis that were merged into a sum over both (`_at_once`) are no longer read.
     read = {value.name for value in needed(tuple(values), [result.output.name for result in results])}
     remaining = tuple(value for value in values if value.name in read or value.name not in own)
-    return replace(op, values=remaining), tuple(part for part in partials if part.name in read)
+    return replace(op, values=remaining), tuple(partial for partial in partials if partial.name in read)
 
 
 def _halved(node: Reduce, stream: Stream) -> tuple[Reduce, tuple[str, ...]]:
@@ -345,7 +347,7 @@ def _summed_in(op: Op, node: Node, stream: Stream) -> tuple[Node, tuple[str, ...
 def _in_tiles(op: Op, name: str, stream: Stream) -> list[Value]:
     """The values with axes of scores that a result scatters or gathers, or sums over the batch and uses further."""
     values = needed(op.values, [name])
-    args = [part.arg for value in values for part in walk(value.node) if isinstance(part, ScatterSum | Take)]
+    args = [node.arg for value in values for node in walk(value.node) if isinstance(node, ScatterSum | Take)]
     names = {arg.name for arg in args if isinstance(arg, Ref)}
     batch = {*stream.batch, *stream.heads}
     names |= {v.name for v in values[:-1] if isinstance(v.node, Reduce) and batch.issuperset(v.node.over)}

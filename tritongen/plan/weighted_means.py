@@ -58,10 +58,10 @@ class Means:
     sinks: tuple[Node, ...] = ()
 
 
-def means_of(op: Op, stream: Stream, taken: Iterable[str] = ()) -> Means | None:
+def means_of(op: Op, stream: Stream, used: Iterable[str] = ()) -> Means | None:
     """The means and lse; None if the math after the sums of a softmax depends on more than these.
 
-    New values get names that are not in `taken`.
+    New values get names that are not in `used`.
     """
     if not stream.largest:
         return Means(op, tuple(Mean(one.name, one.matrix, is_sum=True) for one in stream.sums))
@@ -73,7 +73,7 @@ def means_of(op: Op, stream: Stream, taken: Iterable[str] = ()) -> Means | None:
     if weights is None:
         return None
     totals = [one.name for one in stream.sums if one.matrix is None and weights.get(one.name, score) is None]
-    return _Finder(op, stream, totals[0], weights, taken).found(score) if len(totals) == 1 else None
+    return _Finder(op, stream, totals[0], weights, used).found(score) if len(totals) == 1 else None
 
 
 def _weights(op: Op, stream: Stream, score: str) -> dict[str, Node | None] | None:
@@ -81,7 +81,7 @@ def _weights(op: Op, stream: Stream, score: str) -> dict[str, Node | None] | Non
     weights: dict[str, Node | None] = {}
     for one in stream.sums:
         every = list(flat_product(one.factor, op))
-        others = [part for part in every if not is_exponent(resolve(op, part), score, stream.largest)]
+        others = [operand for operand in every if not is_exponent(resolve(op, operand), score, stream.largest)]
         made_of = {value.name for value in needed(op.values, set().union(*map(references, others)))}
         if made_of & {stream.largest, *(total.name for total in stream.sums)}:
             return None
@@ -125,16 +125,16 @@ class _Finder:
         stream: Stream,
         total: str,
         weights: Mapping[str, Node | None],
-        taken: Iterable[str],
+        used: Iterable[str],
         is_plain: bool = False,
     ) -> None:
         self.op, self.total, self.weights, self.is_plain = op, total, weights, is_plain
-        self.again = partial(_Finder, op, stream, total, weights, taken, is_plain=True)
+        self.again = partial(_Finder, op, stream, total, weights, used, is_plain=True)
         self.largest = op.value(stream.largest).ref
         self.matrices = {one.name: one.matrix for one in stream.sums if one.name in weights and one.name != total}
         self.sums = {one.name: one.matrix for one in stream.sums if one.name not in weights}
         self.raw = {total, stream.largest, *self.matrices}
-        self.taken = op.names.union(taken)
+        self.used = op.names.union(used)
         nodes = (*(value.node for value in op.values), *(result.node for result in op.results))
         self.users = Counter(name for node in nodes for name in references(node))
         self.of_sums = set(self.raw)  # the values that depend on sums
@@ -174,7 +174,7 @@ class _Finder:
     def means_called(self, means: Iterable[str]) -> dict[str, str]:
         """New names for means that are neither lines nor results."""
         lines = {value.name for value in self.values if value.source} | {one.output.name for one in self.op.results}
-        return {name: fresh("mean", self.taken) for name in means if name not in lines}
+        return {name: fresh("mean", self.used) for name in means if name not in lines}
 
     def reached(self, roots: Iterable[str]) -> set[str]:
         """The values that `roots` depend on, up to means, sums and lse."""
@@ -229,7 +229,7 @@ class _Finder:
                 return rebuild(node, (self.lse_of_scores(), low))  # The largest is -inf where lse is.
         if (product := self.product(node)) is not None:
             return product
-        made = [self.made(part) for part in children(node)]
+        made = [self.made(child) for child in children(node)]
         return None if None in made else rebuild(node, tuple(filter(None, made)))
 
     def factors(self, node: Node, times: int) -> Iterator[tuple[Node, int]]:
@@ -289,7 +289,7 @@ class _Finder:
         return applied("mul", mean, power_below(own, lse))
 
     def value(self, name: str, node: Node) -> str:
-        return named(node, name, self.taken, self.values).name
+        return named(node, name, self.used, self.values).name
 
     def lse_named(self, divisor: Lse) -> str:
         log, more = self.logs[divisor]
@@ -363,13 +363,13 @@ class _Finder:
     def both(self, left: Terms, right: Terms, log: Node) -> Terms | None:
         """The terms of log(exp(left) + exp(right)), if one is of the scores and the other a sink; else None."""
         for one, other in ((left, right), (right, left)):
-            for part, times in one.items():
-                if not isinstance(part, Lse) or times != 1:
+            for term, times in one.items():
+                if not isinstance(term, Lse) or times != 1:
                     continue
-                more = plus(one, {part: 1}, -1)
+                more = plus(one, {term: 1}, -1)
                 sink = self.sum_of(plus(other, more, -1))
                 if sink is not None and self.is_of_rows(sink):
-                    return self.divisor(Lse(tuple(sorted((*part.sinks, sink), key=spelled))), more, log)
+                    return self.divisor(Lse(tuple(sorted((*term.sinks, sink), key=spelled))), more, log)
         return None
 
     def is_of_rows(self, sink: Node) -> bool:

@@ -78,7 +78,7 @@ def cut(op: Op, take: TakeAlone) -> Cut | None:
     return None
 
 
-def untaken(op: Op, take: TakeAlone) -> tuple[Op, Op]:
+def unclaimed(op: Op, take: TakeAlone) -> tuple[Op, Op]:
     """The operator as steps see it, and the first subgraph that no family takes if all storable values are stored."""
     plain = factors_named(_plain(op))
     search = _Search(plain, take)
@@ -191,9 +191,9 @@ class _Search(Subgraphs):
         return self.cut_of(groups, stored) if groups is not None else None
 
     def cut_of(self, groups: Iterable[_Group], stored: int) -> Cut:
-        subgraphs = [part for _, part in groups]
-        steps = tuple(part.step for part in subgraphs if part.step)
-        time, calls = sum(part.time for part in subgraphs), sum(part.calls for part in subgraphs)
+        subgraphs = [subgraph for _, subgraph in groups]
+        steps = tuple(subgraph.step for subgraph in subgraphs if subgraph.step)
+        time, calls = sum(subgraph.time for subgraph in subgraphs), sum(subgraph.calls for subgraph in subgraphs)
         names = frozenset(name for name, bit in self.bits.items() if stored & bit)
         return Cut(steps, names, (bool(stored & self.scores), time, calls))
 
@@ -241,9 +241,11 @@ class _Search(Subgraphs):
         exact = self.bits_of(
             name for name in best.stored if self.stored[name].dtype.rule == "compute" or not self.saved_values
         )
-        alone: list[_Group] = [((target,), self.part((target,), stored)) for targets, _ in groups for target in targets]
+        alone: list[_Group] = [
+            ((target,), self.subgraph((target,), stored)) for targets, _ in groups for target in targets
+        ]
         found = [self.merged_from(groups, stored, exact)]
-        if len(alone) > len(groups) and all(part.step for _, part in alone):
+        if len(alone) > len(groups) and all(subgraph.step for _, subgraph in alone):
             found.append(self.merged_from(alone, stored, exact))
         return min([best, *found], key=lambda one: one.cost)
 
@@ -279,11 +281,11 @@ class _Search(Subgraphs):
 
     def both(self, one: _Group, other: _Group, stored: int) -> _Group | None:
         """Two groups computed together, if they are needed under the same conditions and that costs less."""
-        (targets, part), (others, after) = one, other
+        (targets, subgraph), (others, after) = one, other
         if self.needed(targets[0], stored) != self.needed(others[0], stored):
             return None
-        joint = self.part((*targets, *others), stored)
-        return ((*targets, *others), joint) if joint.time < part.time + after.time else None
+        joint = self.subgraph((*targets, *others), stored)
+        return ((*targets, *others), joint) if joint.time < subgraph.time + after.time else None
 
     def merged_later(
         self, place: int, groups: list[_Group], stored: int, exact: int
@@ -291,7 +293,7 @@ class _Search(Subgraphs):
         """The groups with the one at `place` merged into a later one that reads it, and the values still stored; None
         if no merge costs less.
         """
-        targets, part = groups[place]
+        targets, subgraph = groups[place]
         each = [self.made_of(group, stored) for group, _ in groups]
         made, read = [one.targets.made for one in each], [one.bits for one in each]
         for later, (others, after) in enumerate(groups[place + 1 :], place + 1):
@@ -304,8 +306,8 @@ class _Search(Subgraphs):
             elsewhere = functools.reduce(or_, (bits for one, bits in enumerate(read) if one != later))
             remaining = [t for t in targets if t.output.name in self.outputs or self.bits[self.value_of(t)] & elsewhere]
             left = stored & ~taken | self.made_by(remaining)
-            joint = self.part((*remaining, *others), left)
-            if joint.time < part.time + after.time:
+            joint = self.subgraph((*remaining, *others), left)
+            if joint.time < subgraph.time + after.time:
                 rest = [group for one, group in enumerate(groups) if one not in (place, later)]
                 return [*rest[:at], ((*remaining, *others), joint), *rest[at:]], left
         return None
@@ -361,7 +363,7 @@ class _Search(Subgraphs):
         """As `put_together`, with the time of the groups that no later step may compute."""
         is_last, *each = level
         groups = self.put_together(each, stored)
-        certain = (part.time for group, part in groups or () if self.is_certain(is_last, group))
+        certain = (subgraph.time for group, subgraph in groups or () if self.is_certain(is_last, group))
         return _Together(groups, sum(certain))
 
     def put_together(self, level: Iterable[MadeOf], stored: int) -> list[_Group] | None:

@@ -36,8 +36,8 @@ def takes_resolved(op: Op) -> Op:
             return node
         name = _first_name(op, node.arg.name)
         moved = None if name in results else _taken_before(op, op.value(name).node, dict(node.at), results)
-        taken = (part for part in walk(moved) if isinstance(part, Take)) if moved is not None else ()
-        if moved is not None and any(part.arg.axes == node.arg.axes for part in taken) and is_nan_outside(moved):
+        taken = (inner for inner in walk(moved) if isinstance(inner, Take)) if moved is not None else ()
+        if moved is not None and any(inner.arg.axes == node.arg.axes for inner in taken) and is_nan_outside(moved):
             return moved
         return replace(node, arg=replace(node.arg, name=name)) if name != node.arg.name else node
 
@@ -62,8 +62,8 @@ def _taken_before(op: Op, node: Node, at: Mapping[str, Node], results: Container
         case Load(at=()):
             return replace(node, at=_own(at, node), axes=_moved(op, node, at))
         case Call() | Cast():
-            nodes = [_taken_before(op, part, at, results) for part in children(node)]
-            made = tuple(part for part in nodes if part is not None)
+            nodes = [_taken_before(op, child, at, results) for child in children(node)]
+            made = tuple(inner for inner in nodes if inner is not None)
             return replace(rebuild(node, made), axes=_moved(op, node, at)) if len(made) == len(nodes) else None
     return None
 
@@ -84,21 +84,21 @@ def rows_named(op: Op) -> Op:
     operands of reductions computed from a max or a sum of exponentials, as of a loss that is a sum of lse.
     """
     reductions = {value.name: value.node for value in op.values if isinstance(value.node, Reduce)}
-    taken = op.names
+    used = op.names
     values: list[Value] = []
 
     def named(node: Node, line: Value) -> Node:
-        refers = any(isinstance(part, Ref) and part.name in reductions for part in walk(node))
+        refers = any(isinstance(inner, Ref) and inner.name in reductions for inner in walk(node))
         if isinstance(node, Call) and refers and set(node.axes) < set(line.node.axes):
-            return _as_value(node, f"{line.name}_{node.function}", taken, values)
-        return rebuild(node, tuple(named(part, line) for part in children(node)))
+            return _as_value(node, f"{line.name}_{node.function}", used, values)
+        return rebuild(node, tuple(named(child, line) for child in children(node)))
 
     def rows(node: Reduce, line: Value) -> Reduce:
-        names = {part.name for part in walk(node.arg) if isinstance(part, Ref)}
+        names = {inner.name for inner in walk(node.arg) if isinstance(inner, Ref)}
         made_of = [one for name, one in reductions.items() if name in names and _is_of_softmax(op, one)]
         if not made_of or not {*node.arg.axes} <= {axis for one in made_of for axis in one.axes}:
             return node
-        values.append(Value(fresh(f"{line.name}_terms", taken), node.arg, ""))
+        values.append(Value(fresh(f"{line.name}_terms", used), node.arg, ""))
         return replace(node, arg=Ref(values[-1].name, node.arg.axes, node.arg.dtype))
 
     for value in op.values:
@@ -118,13 +118,13 @@ def factors_named(op: Op) -> Op:
     Factors without a summed axis, which multiply the sum, get a name if they are gathered; the sum gets one if they
     have axes that it lacks.
     """
-    taken = op.names
+    used = op.names
     values: list[Value] = []
 
     def named(side: Node, line: str) -> Node:
         if isinstance(side, Ref) or (is_full(side) and not may_be_absent(op, side)):
             return side
-        return _as_value(side, f"{line}_factor", taken, values)
+        return _as_value(side, f"{line}_factor", used, values)
 
     for value in op.values:
         node, sides = value.node, sides_of(op, value.node)
@@ -136,7 +136,7 @@ def factors_named(op: Op) -> Op:
                 node = replace(node, arg=product_of(tuple(found))) if found != [*factors] else node
             else:
                 there = (outside(op, value.name, one, node.over) for one in others)
-                node = product_of((_as_value(dot, f"{value.name}_dot", taken, values), *there))
+                node = product_of((_as_value(dot, f"{value.name}_dot", used, values), *there))
             value = replace(value, node=node)
         values.append(value)
     return replace(op, values=tuple(values))
@@ -144,13 +144,13 @@ def factors_named(op: Op) -> Op:
 
 def scattered_named(op: Op) -> Op:
     """The operator with names for the operands and positions of scatter-adds that are not plain inputs."""
-    taken = op.names
+    used = op.names
     values: list[Value] = []
 
     def named(node: Node, name: str) -> Node:
         while isinstance(node, Ref) and isinstance(other := op.value(node.name).node, Ref | Load):
             node = other
-        return node if isinstance(node, Ref) or is_full(node) else _as_value(node, name, taken, values)
+        return node if isinstance(node, Ref) or is_full(node) else _as_value(node, name, used, values)
 
     for value in op.values:
         node = value.node
@@ -167,7 +167,7 @@ def sums_parted(op: Op) -> Op:
 
     So a row-wise kernel that reads the elements anyway may reduce them, as for the gradient of a temperature.
     """
-    taken = op.names
+    used = op.names
     rows = {value.node.over for value in op.values if isinstance(value.node, Reduce) and not is_product(op, value.node)}
     values: list[Value] = []
     for value in op.values:
@@ -176,18 +176,18 @@ def sums_parted(op: Op) -> Op:
         is_parted = isinstance(node, Reduce) and node.kind in ("sum", "mean", "max", "min")
         if inner and isinstance(node, Reduce) and is_parted and not is_product(op, node):
             axes = tuple(axis for axis in node.arg.axes if axis not in inner)
-            inner_sums = _as_value(replace(node, over=inner, axes=axes), f"{value.name}_inner", taken, values)
+            inner_sums = _as_value(replace(node, over=inner, axes=axes), f"{value.name}_inner", used, values)
             others = tuple(axis for axis in node.over if axis not in inner)
             value = replace(value, node=replace(node, arg=inner_sums, over=others))
         values.append(value)
     return replace(op, values=tuple(values))
 
 
-def _as_value(node: Node, name: str, taken: set[str], values: list[Value]) -> Ref:
+def _as_value(node: Node, name: str, used: set[str], values: list[Value]) -> Ref:
     """A reference to a node, which is appended to `values` if it is none of them yet."""
     known = next((value.name for value in values if value.node == node), "")
     if not known:
-        known = fresh(name, taken)
+        known = fresh(name, used)
         values.append(Value(known, node, ""))
     return Ref(known, node.axes, node.dtype)
 

@@ -15,7 +15,7 @@ from ..spec.types import FLOATS, Input
 from .steps import cast_as, restricted, result_as, typed_as
 from .stored import as_input
 
-ALIKE = 2**15  # cached subgraphs: cuts share many, and so do plans of one spec
+CACHED = 2**15  # cached subgraphs: cuts share many, and so do plans of one spec
 
 Reads = tuple[tuple[str, Result], ...]  # values, each as it is stored
 
@@ -25,13 +25,13 @@ def _same(one: Any) -> Any:
     return one
 
 
-same_op: Callable[[Op], Op] = lru_cache(ALIKE)(_same)
-same_value: Callable[[Value], Value] = lru_cache(ALIKE)(_same)
-same_result: Callable[[Result], Result] = lru_cache(ALIKE)(_same)
+same_op: Callable[[Op], Op] = lru_cache(CACHED)(_same)
+same_value: Callable[[Value], Value] = lru_cache(CACHED)(_same)
+same_result: Callable[[Result], Result] = lru_cache(CACHED)(_same)
 
 
-@lru_cache(maxsize=ALIKE)
-def part_of(
+@lru_cache(maxsize=CACHED)
+def subgraph_of(
     enclosing: Op, values: tuple[Value, ...], own: frozenset[str], targets: tuple[Result, ...], reads: Reads
 ) -> Op:
     """The operator that computes `targets` from `values`; `own` are the names of the values that the targets are.
@@ -44,15 +44,15 @@ def part_of(
     own_values += tuple([Value(one.output.name, one.node, "") for one in targets if one.output.name not in known])
     targets = tuple([_read_elsewhere(one) if _value_name(one) in names else one for one in targets])
     stored = tuple(as_input(enclosing, result) for _, result in reads)
-    part = restricted(
+    subgraph = restricted(
         replace(enclosing, inputs=(*enclosing.inputs, *stored), values=own_values),
         targets,
         f"_{targets[0].output.name}",
     )
     stored_dtypes = _stored_as(result for _, result in reads)
-    inputs = (*_telling(enclosing, part.inputs), *part.inputs)
-    inputs += tuple(_cast_to(enclosing, inputs, part.values, stored_dtypes))
-    return _in_own_types(enclosing, part, inputs, stored_dtypes)
+    inputs = (*_determining(enclosing, subgraph.inputs), *subgraph.inputs)
+    inputs += tuple(_cast_to(enclosing, inputs, subgraph.values, stored_dtypes))
+    return _in_types_of_inputs(enclosing, subgraph, inputs, stored_dtypes)
 
 
 def _value_name(target: Result) -> str:
@@ -69,7 +69,7 @@ def _some(names: Mapping[str, str], keys: AbstractSet[str]) -> tuple[tuple[str, 
     return tuple([(name, names[name]) for name in names if name in keys])
 
 
-@lru_cache(maxsize=ALIKE)
+@lru_cache(maxsize=CACHED)
 def _spelled(value: Value, names: tuple[tuple[str, str], ...], is_target: bool) -> Value:
     """The value with stored values read as inputs, and with a line for readers if it has one or is a target."""
     node = as_loads(value.node, dict(names))
@@ -77,7 +77,7 @@ def _spelled(value: Value, names: tuple[tuple[str, str], ...], is_target: bool) 
     return Value(value.name, node, line or (spelled(node) if value.source or is_target else ""))
 
 
-def _telling(enclosing: Op, inputs: tuple[Input, ...]) -> tuple[Input, ...]:
+def _determining(enclosing: Op, inputs: tuple[Input, ...]) -> tuple[Input, ...]:
     """An input that determines the device, or whether to compute in float64, if all (float) inputs are optional."""
     there = [tensor for tensor in inputs if tensor.default is None]
     floats = [tensor for tensor in inputs if set(tensor.type.dtypes) & set(FLOATS)]
@@ -98,31 +98,31 @@ def _cast_to(
     return [tensor for tensor in others if tensor.type.variable not in types]
 
 
-def _in_own_types(enclosing: Op, part: Op, inputs: tuple[Input, ...], stored: Mapping[str, str]) -> Op:
+def _in_types_of_inputs(enclosing: Op, subgraph: Op, inputs: tuple[Input, ...], stored: Mapping[str, str]) -> Op:
     """The part with dtypes expressed by its own `inputs`, unless these are optional, where they share a type. Casts to
     the dtype of an input that it lacks become casts to the dtype of a value `stored` in it.
     """
     own = {tensor.type.variable: tensor.name for tensor in reversed(inputs) if tensor.default is None}
     names = {tensor.name for tensor in inputs}
     others = [tensor for tensor in enclosing.inputs if tensor.name not in names and tensor.type.variable]
-    alike = {tensor.name: own[tensor.type.variable] for tensor in others if tensor.type.variable in own}
+    renames = {tensor.name: own[tensor.type.variable] for tensor in others if tensor.type.variable in own}
     stored_dtypes = {leaf: name for leaf, name in stored.items() if leaf not in names}
-    values = tuple([_typed(value, alike, stored_dtypes) for value in part.values])
-    results = tuple([result_as(result, alike) for result in part.results])
-    return replace(part, inputs=inputs, values=values, results=results)
+    values = tuple([_typed(value, renames, stored_dtypes) for value in subgraph.values])
+    results = tuple([result_as(result, renames) for result in subgraph.results])
+    return replace(subgraph, inputs=inputs, values=values, results=results)
 
 
-def _typed(value: Value, alike: Mapping[str, str], stored_dtypes: Mapping[str, str]) -> Value:
-    """The value with dtypes expressed by inputs that are `alike`, and casts by stored values."""
+def _typed(value: Value, renames: Mapping[str, str], stored_dtypes: Mapping[str, str]) -> Value:
+    """The value with dtypes expressed by inputs that are `renames`, and casts by stored values."""
     leaves = value.node.leaves
-    if leaves.isdisjoint(alike) and leaves.isdisjoint(stored_dtypes):
+    if leaves.isdisjoint(renames) and leaves.isdisjoint(stored_dtypes):
         return value
-    return _typed_as(value, _some(alike, leaves), _some(stored_dtypes, leaves))
+    return _typed_as(value, _some(renames, leaves), _some(stored_dtypes, leaves))
 
 
-@lru_cache(maxsize=ALIKE)
-def _typed_as(value: Value, alike: tuple[tuple[str, str], ...], stored_dtypes: tuple[tuple[str, str], ...]) -> Value:
-    return value.of(cast_as(typed_as(value.node, dict(alike)), dict(stored_dtypes)))
+@lru_cache(maxsize=CACHED)
+def _typed_as(value: Value, renames: tuple[tuple[str, str], ...], stored_dtypes: tuple[tuple[str, str], ...]) -> Value:
+    return value.of(cast_as(typed_as(value.node, dict(renames)), dict(stored_dtypes)))
 
 
 def _stored_as(results: Iterable[Result]) -> dict[str, str]:

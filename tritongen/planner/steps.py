@@ -23,14 +23,14 @@ if TYPE_CHECKING:
 class Enclosing:
     """The origin of the steps of a multi-step operator, whose host function has checked and expanded its inputs.
 
-    As in a `Gradient`, `seeds` are its results, each with the name of its gradient, `alike` pairs its inputs with
+    As in a `Gradient`, `seeds` are its results, each with the name of its gradient, `same_dtypes` pairs its inputs with
     tensors of the steps that have the same dtype, shapes of inputs that steps have computed (`made`) are not passed,
     and leading axes of inputs in `short` may be fewer, or have length 1.
     """
 
     forward: Op
     seeds: tuple[tuple[str, str], ...] = ()
-    alike: tuple[tuple[str, str], ...] = ()
+    same_dtypes: tuple[tuple[str, str], ...] = ()
     made: frozenset[str] = frozenset()
     short: frozenset[str] = frozenset()
     is_gradient: bool = False
@@ -45,7 +45,7 @@ def restricted(op: Op, results: tuple[Result, ...], suffix: str) -> Op:
     read = frozenset[str]().union(*[value.node.reads for value in values])
     nodes = [value.node for value in values if op.params]
     nodes += [test for result in results if op.params for path in result.paths for test, _ in path]
-    names = {getattr(part, "name", "") for node in nodes for part in walk(node)}
+    names = {getattr(inner, "name", "") for node in nodes for inner in walk(node)}
     return replace(
         op,
         name=f"{op.name}{suffix}",
@@ -79,7 +79,7 @@ def unknown(origin: Origin, op: Op, more: tuple[str, ...] = ()) -> tuple[tuple[s
     Dtypes are needed for the results and for `more`. A passed shape has the broadcast leading axes, which no single
     input of the forward may have.
     """
-    found = _telling_besides(origin, op)
+    found = _also_determining(origin, op)
     shapes = dict.fromkeys(tensor.name for tensor in found)
     known = {tensor.name for tensor in op.inputs} | dict(stand_ins(origin, op)).keys()
     every = [*(leaf for result in op.results for leaf in result.dtype.leaves), *more]
@@ -88,39 +88,39 @@ def unknown(origin: Origin, op: Op, more: tuple[str, ...] = ()) -> tuple[tuple[s
     return tuple(shapes), tuple(dict.fromkeys(leaves))
 
 
-def _telling_besides(origin: Origin, op: Op) -> list[Input]:
+def _also_determining(origin: Origin, op: Op) -> list[Input]:
     """The fewest inputs of the forward that determine the lengths which the inputs of a step do not."""
-    mine = _telling(op)
+    mine = _determining(op)
     is_long = at_full_length(origin, op) or origin.short <= {tensor.name for tensor in op.inputs}
     short = frozenset() if is_long else origin.short
     formulas = computed_in(origin, op)
     fixed = {*dict(op.sizes), *(formula.axis for formula in formulas)}
     axes = lengths_read(op).union(*(formula.reads for formula in formulas))
     axes -= {axis for tensor in mine for axis in tensor.type.axes if axis != BATCH or tensor.name not in short}
-    telling = _inference_order(origin)
+    determining = _inference_order(origin)
     missing = sorted(axes - fixed, key=shown)
 
-    def tells_more(tensor: Input, found: list[Input]) -> bool:
-        return _tells_more(tensor, (*mine, *found), fixed)
+    def determines_more(tensor: Input, found: list[Input]) -> bool:
+        return _determines_more(tensor, (*mine, *found), fixed)
 
-    found = [*dict.fromkeys(next(t for t in telling if axis in t.type.axes) for axis in missing)]
-    for tensor in telling:
-        found += [tensor] if tells_more(tensor, found) else []
+    found = [*dict.fromkeys(next(t for t in determining if axis in t.type.axes) for axis in missing)]
+    for tensor in determining:
+        found += [tensor] if determines_more(tensor, found) else []
     for tensor in found[::]:
         others = [one for one in found if one != tensor]
         covered = set[str]().union(*(one.type.axes for one in others))
-        if others and covered.issuperset(missing) and not any(tells_more(one, others) for one in telling):
+        if others and covered.issuperset(missing) and not any(determines_more(one, others) for one in determining):
             found = others
     return found
 
 
-def _tells_more(tensor: Input, others: tuple[Input, ...], fixed: AbstractSet[str]) -> bool:
+def _determines_more(tensor: Input, others: tuple[Input, ...], fixed: AbstractSet[str]) -> bool:
     """Whether a tensor determines a length that others do not."""
     covered = undetermined_axes(others, fixed)
     return tensor not in others and bool({*tensor.type.axes} & covered or divided(others, fixed, tensor))
 
 
-def _telling(op: Op) -> list[Input]:
+def _determining(op: Op) -> list[Input]:
     """The inputs whose shapes determine lengths."""
     return [one for one in op.inputs if one.name not in op.by_row | op.chosen and one.default is None]
 
@@ -136,7 +136,7 @@ def computed_in(origin: Origin, op: Op) -> tuple[Formula, ...]:
     with: lengths of axes that no tensor, of its inputs or the forward's, has as a dimension of its own.
     """
     wanted = lengths_read(op) | {axis for tensor in op.inputs for axis in tensor.type.axes}
-    wanted -= alone((*_telling(op), *_inference_order(origin)))
+    wanted -= alone((*_determining(op), *_inference_order(origin)))
     return tuple(wanted_of(wanted, (formula for formula in op.formulas if formula.axis in op.computed)))
 
 
@@ -170,7 +170,7 @@ def stand_ins(origin: Origin, op: Op) -> list[tuple[str, str]]:
         if len({types.get(leaf) or leaf for leaf in result.dtype.of}) == 1 and not result.dtype.optional:
             pair = (seeds.get(result.output.name, ""), result.output.name)
             found += [(result.dtype.of[0], name) for name in pair if name in own]
-    found += [(leaf, name) for leaf, name in origin.alike if name in names]
+    found += [(leaf, name) for leaf, name in origin.same_dtypes if name in names]
     shared = {types[leaf]: name for leaf, name in found if types.get(leaf)}
     shared |= {t.type.variable: t.name for t in op.inputs if t.type.variable and t.default is None}
     return found + [(name, shared[kind]) for name, kind in types.items() if kind in shared and name not in names]
@@ -184,17 +184,17 @@ def in_own_dtypes(origin: Origin, op: Op) -> Op:
     no stand-in.
     """
     names, pairs = {tensor.name for tensor in op.inputs}, stand_ins(origin, op)
-    alike = {(name if leaf in names else leaf): (leaf if leaf in names else name) for leaf, name in pairs}
-    alike |= {name: alike[leaf] for leaf, name in pairs if leaf in alike and alike[leaf] != name}
-    others = [tensor for tensor in origin.forward.inputs if tensor.name not in names | alike.keys()]
-    alike |= {tensor.name: dtype for tensor in others for dtype in FLOATS if tensor.type.dtypes == (dtype,)}
+    renames = {(name if leaf in names else leaf): (leaf if leaf in names else name) for leaf, name in pairs}
+    renames |= {name: renames[leaf] for leaf, name in pairs if leaf in renames and renames[leaf] != name}
+    others = [tensor for tensor in origin.forward.inputs if tensor.name not in names | renames.keys()]
+    renames |= {tensor.name: dtype for tensor in others for dtype in FLOATS if tensor.type.dtypes == (dtype,)}
     variables = {tensor.name: tensor.type.variable for tensor in origin.forward.inputs}
 
     def shared(tensor: Input) -> Input:
-        variable = variables.get(alike.get(tensor.name, ""), "")
+        variable = variables.get(renames.get(tensor.name, ""), "")
         return replace(tensor, type=replace(tensor.type, variable=variable)) if variable else tensor
 
-    own = with_dtypes(replace(op, inputs=tuple(map(shared, op.inputs))), alike)
+    own = with_dtypes(replace(op, inputs=tuple(map(shared, op.inputs))), renames)
     known = promotions(origin, op)
     return _with(own, {*known}.union(*known.values()), lambda dtype: _promoted(dtype, known))
 
@@ -218,14 +218,14 @@ def casts_in_own_dtypes(origin: Origin, op: Op) -> Op:
     return with_casts(op, {leaf: name for leaf, name in stand_ins(origin, op) if leaf not in names})
 
 
-def with_casts(op: Op, alike: Mapping[str, str]) -> Op:
-    """The operator with casts to dtypes of the inputs in `alike` replaced by casts to those that they map to."""
-    return op.with_nodes(lambda node: cast_as(node, alike))
+def with_casts(op: Op, renames: Mapping[str, str]) -> Op:
+    """The operator with casts to dtypes of the inputs in `renames` replaced by casts to those that they map to."""
+    return op.with_nodes(lambda node: cast_as(node, renames))
 
 
-def with_dtypes(op: Op, alike: Mapping[str, str]) -> Op:
-    """The operator with dtypes of the inputs in `alike` replaced by dtypes of those that they map to."""
-    return _with(op, alike.keys(), lambda dtype: _own(dtype, alike))
+def with_dtypes(op: Op, renames: Mapping[str, str]) -> Op:
+    """The operator with dtypes of the inputs in `renames` replaced by dtypes of those that they map to."""
+    return _with(op, renames.keys(), lambda dtype: _own(dtype, renames))
 
 
 def _with(op: Op, leaves: AbstractSet[str], other: Callable[[Dtype], Dtype]) -> Op:
@@ -234,19 +234,19 @@ def _with(op: Op, leaves: AbstractSet[str], other: Callable[[Dtype], Dtype]) -> 
     return replace(op.with_nodes(lambda node: _typed(node, leaves, other)), results=tuple(results))
 
 
-def cast_as(node: Node, alike: Mapping[str, str]) -> Node:
+def cast_as(node: Node, renames: Mapping[str, str]) -> Node:
     """The node with casts replaced as in `with_casts`."""
-    return _typed(node, alike.keys(), lambda dtype: _own(dtype, alike), Cast)
+    return _typed(node, renames.keys(), lambda dtype: _own(dtype, renames), Cast)
 
 
-def typed_as(node: Node, alike: Mapping[str, str]) -> Node:
+def typed_as(node: Node, renames: Mapping[str, str]) -> Node:
     """The node with dtypes replaced as in `with_dtypes`."""
-    return _typed(node, alike.keys(), lambda dtype: _own(dtype, alike))
+    return _typed(node, renames.keys(), lambda dtype: _own(dtype, renames))
 
 
-def result_as(result: Result, alike: Mapping[str, str]) -> Result:
+def result_as(result: Result, renames: Mapping[str, str]) -> Result:
     """The result with dtypes replaced as in `with_dtypes`."""
-    node, dtype = typed_as(result.node, alike), _own(result.dtype, alike)
+    node, dtype = typed_as(result.node, renames), _own(result.dtype, renames)
     return result if node is result.node and dtype is result.dtype else replace(result, node=node, dtype=dtype)
 
 
@@ -268,7 +268,7 @@ def _promoted(dtype: Dtype, known: Mapping[str, frozenset[str]]) -> Dtype:
     return dtype if tuple(of) == dtype.of else replace(dtype, of=tuple(of))
 
 
-def _own(dtype: Dtype, alike: Mapping[str, str]) -> Dtype:
-    if alike.keys().isdisjoint(dtype.leaves):
+def _own(dtype: Dtype, renames: Mapping[str, str]) -> Dtype:
+    if renames.keys().isdisjoint(dtype.leaves):
         return dtype
-    return dtype.renamed(lambda leaf: alike.get(leaf, leaf))
+    return dtype.renamed(lambda leaf: renames.get(leaf, leaf))

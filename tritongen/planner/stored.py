@@ -45,7 +45,7 @@ def always_stored(op: Op) -> list[str]:
     found = dict.fromkeys(integers)
     for node in op.nodes:
         read = children(node) if isinstance(node, ScatterSum) else (node.arg,) if isinstance(node, Take) else ()
-        found |= {part.name: None for part in read if isinstance(part, Ref)}
+        found |= {inner.name: None for inner in read if isinstance(inner, Ref)}
         found |= {node.name: None} if isinstance(node, Ref) and node.name in scattered else {}
     return list(found)
 
@@ -135,7 +135,7 @@ def _promoted_dtype(op: Op, dtype: Dtype) -> Dtype:
 def _multiplied(op: Op) -> frozenset[str]:
     """The values that are operands of matmuls: they have an axis that the matmul sums over."""
     sums = [value.node for value in op.values if isinstance(value.node, Reduce) and is_product(op, value.node)]
-    refs = ((part, node) for node in sums for part in walk(node) if isinstance(part, Ref))
+    refs = ((inner, node) for node in sums for inner in walk(node) if isinstance(inner, Ref))
     return frozenset(ref.name for ref, node in refs if {*ref.axes} & {*node.over})
 
 
@@ -149,12 +149,12 @@ def stored_result(op: Op, name: str) -> Result:
     optional = {tensor.name for tensor in op.inputs if tensor.default is not None}
     dtype = stored_dtype(op, value) or _runtime_dtype(op, value)
     for result in op.results:
-        is_alike = result.dtype == dtype or (
+        is_same_dtype = result.dtype == dtype or (
             dtype.kind == "float" and not dtype.rule and _promoted_dtype(op, result.dtype) == dtype
         )
         may_be_absent = bool(result.dtype.of) and optional.issuperset(result.dtype.of)
         is_full = not result.over and {*result.axes} == {*value.node.axes}
-        same = result.output.name == name and is_alike and is_full and not may_be_absent
+        same = result.output.name == name and is_same_dtype and is_full and not may_be_absent
         if same and result.when in ("", SAVES):
             return replace(result, when="", paths=ALWAYS, saved=False)
     own = fresh(f"{name}_stored", op.names) if any(r.output.name == name for r in op.results) else name
@@ -214,7 +214,7 @@ def _activations_first(op: Op, node: Node, left: Node, right: Node) -> tuple[Nod
 
 
 def _made_of(op: Op, node: Node) -> list[Input]:
-    read = {part.name for part in below(op, node) if isinstance(part, Load)}
+    read = {inner.name for inner in below(op, node) if isinstance(inner, Load)}
     return [tensor for tensor in op.inputs if tensor.name in read]
 
 

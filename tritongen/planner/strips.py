@@ -93,9 +93,9 @@ def _products(op: Op, node: Node) -> list[str] | None:
     if node.gathers:
         return None
     found: list[str] = []
-    for part in walk(node):
-        if isinstance(part, Ref):
-            inner = _products_of(op, part.name)
+    for leaf in walk(node):
+        if isinstance(leaf, Ref):
+            inner = _products_of(op, leaf.name)
             if inner is None:
                 return None
             found += inner

@@ -16,9 +16,9 @@ from ..lowering.choices import Choices
 from ..passes.contractions import comes_of_matmuls, is_product
 from ..passes.structure import is_extremum, reached, reads, references, taken_from
 from ..spec.types import COMPUTED, FLOATS
-from .beside import Beside
 from .cost import bytes_read, bytes_written, lengths_of
-from .operators import part_of, same_op, same_result, same_value
+from .operators import same_op, same_result, same_value, subgraph_of
+from .pruning import Pruning
 from .stored import always_stored, may_be_stored, stored_result
 from .strips import made_for, merged_strips, reduced_by_strips, spreads
 
@@ -53,7 +53,7 @@ class TakeAlone(Protocol):
 
     @property
     def is_ours(self) -> bool:
-        """Whether all families are of this package, for which `Beside` knows subgraphs that no kernel computes."""
+        """Whether all families are of this package, for which `Pruning` knows subgraphs that no kernel computes."""
         ...
 
     @property
@@ -108,7 +108,7 @@ class Subgraphs:
     def __init__(self, op: Op, take: TakeAlone, exact_ties: bool = False) -> None:
         self.op, self.take, self.exact_ties = op.of(map(same_value, op.values)), take, exact_ties
         self.of_strips = merged_strips(op)
-        self.beside = Beside(op) if take.is_ours else None
+        self.pruning = Pruning(op) if take.is_ours else None
         self.outputs = {result.output.name for result in op.results}
         self.paths = Choices(op).paths
         self.refs = op.refs
@@ -122,7 +122,7 @@ class Subgraphs:
         saved |= {name for one in saved if isinstance(op.value(one).node, Ref) for name in self.refs[one]}
         self.saved_values = saved
         self.saved = {name for name in saved & reductions.keys() if not is_product(op, reductions[name])}
-        self.alike = saved | _stored_alike(op)
+        self.stored_as_read = saved | _stored_as_read(op)
         self.compared = _compared_with_saved(op)
         self.enclosing: dict[frozenset[str], Op] = {}  # by the inputs that matter to subgraphs
         self.typing = _typing(op)
@@ -256,7 +256,7 @@ class Subgraphs:
 
     def is_rounded_elsewhere(self, name: str) -> bool:
         """Whether other steps may store a value rounded, though a step that computes it itself does not round it."""
-        is_stored = name not in self.alike and may_be_stored(self.op, self.op.value(name))
+        is_stored = name not in self.stored_as_read and may_be_stored(self.op, self.op.value(name))
         return is_stored and is_rounded(self.stored[name])
 
     @cached_property
@@ -267,7 +267,7 @@ class Subgraphs:
     def roots(self, targets: Iterable[Result]) -> set[str]:
         return {name for target in targets for name in (target.output.name, *references(target.node))}
 
-    def part(self, targets: tuple[Result, ...], stored: int) -> Subgraph:
+    def subgraph(self, targets: tuple[Result, ...], stored: int) -> Subgraph:
         """The subgraph that computes the targets from values that other steps have stored."""
         if len(targets) > 1 and not self.have_one_space(targets, stored):
             return UNCLAIMED
@@ -275,7 +275,7 @@ class Subgraphs:
 
     def step_of(self, made_of: MadeOf) -> Subgraph:
         if made_of not in self.subgraphs:
-            self.subgraphs[made_of] = UNCLAIMED if self.is_refused(made_of) else self.taken(self.op_of(made_of))
+            self.subgraphs[made_of] = UNCLAIMED if self.is_refused(made_of) else self.claimed(self.op_of(made_of))
         return self.subgraphs[made_of]
 
     def have_one_space(self, targets: tuple[Result, ...], stored: int) -> bool:
@@ -287,7 +287,7 @@ class Subgraphs:
         """Whether certainly no kernel computes the subgraph, or its results would differ from other steps' values."""
         targets, computed = made_of.targets.results, frozenset(self.in_order(made_of))
         merged = [axes for name, axes in self.of_strips.items() if name in computed]
-        if spreads(merged, targets) or (self.beside is not None and self.beside.refuses(computed, targets)):
+        if spreads(merged, targets) or (self.pruning is not None and self.pruning.refuses(computed, targets)):
             return True
         own = {self.value_of(target) for target in targets}
         return self.separates_ties(computed, own) or self.rounds_ties(computed, made_of.reads)
@@ -299,7 +299,7 @@ class Subgraphs:
         reads = tuple([(name, self.stored[name]) for name in made_of.reads])
         leaves = [leaf for one in (*targets, *(result for _, result in reads)) for leaf in one.dtype.leaves]
         leaves += [leaf for target in targets for leaf in target.node.leaves]
-        return part_of(self.enclosing_of(values, leaves), values, own, targets, reads)
+        return subgraph_of(self.enclosing_of(values, leaves), values, own, targets, reads)
 
     def enclosing_of(self, values: Iterable[Value], leaves: Iterable[str]) -> Op:
         """The operator without values, results, and inputs that do not matter to the subgraph, so that it is cached:
@@ -328,13 +328,13 @@ class Subgraphs:
         rounded = {name for name in reads if is_rounded(self.stored[name])}
         extrema = {name for name in computed & self.saved if is_extremum(self.op.value(name).node)}
         compared = set().union(*(self.compared[name] for name in computed & self.compared.keys()))
-        return bool((rounded - self.alike) & reached(self.refs, extrema | compared, reads))
+        return bool((rounded - self.stored_as_read) & reached(self.refs, extrema | compared, reads))
 
     def without_rounded_ties(self, names: Sequence[str]) -> list[str]:
         """The names without values that would be stored rounded and that a saved max or min, or the comparison with it,
         would read.
         """
-        rounded = {name for name in names if is_rounded(self.stored[name])} - self.alike
+        rounded = {name for name in names if is_rounded(self.stored[name])} - self.stored_as_read
         extrema = {name for name in self.saved if is_extremum(self.op.value(name).node)}
         found = set().union(*(self.refs[name] for name in extrema), *self.compared.values())
         ties = reached(self.refs, found, {*names} - rounded)
@@ -345,7 +345,7 @@ class Subgraphs:
         others = {tensor.name for tensor in self.op.inputs} - {tensor.name for tensor in op.inputs}
         return not all(others.isdisjoint(value.node.casts) for value in op.values)
 
-    def taken(self, op: Op) -> Subgraph:
+    def claimed(self, op: Op) -> Subgraph:
         """Offer an operator to the families; a single result is computed unconditionally when its step is called."""
         if self.casts_to_others(op):
             return UNCLAIMED
@@ -354,7 +354,7 @@ class Subgraphs:
         return self.take(op)
 
 
-def _stored_alike(op: Op) -> set[str]:
+def _stored_as_read(op: Op) -> set[str]:
     """The values that the gradient reads as the forward's steps store them, or stores in the same way."""
     products = {value.name for value in op.values if is_product(op, value.node)}
     of_matmuls = {one.output.name for one in op.results if comes_of_matmuls(op, one.output.name)}

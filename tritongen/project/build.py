@@ -304,7 +304,7 @@ def _render(works: Sequence[_Work], generate: Generate | None, watch: Watch | No
     done = sorted(results, key=lambda one: one.source.path)
     wrong = [diagnostic for one in done for diagnostic in one.diagnostics]
     # Case-insensitive file systems have one folder for Add and add.
-    taken = {
+    used = {
         os.path.join(work.project.settings.out_dir, op.lower()): one
         for work in works
         for op, one in work.owners.items()
@@ -312,17 +312,17 @@ def _render(works: Sequence[_Work], generate: Generate | None, watch: Watch | No
     for work in works:
         mine = set(work.pending)
         work.rendered = [one for one in done if one.source in mine and not one.diagnostics]
-        wrong += _conflicts(work, taken)
+        wrong += _conflicts(work, used)
     if wrong:
         raise Rejected(wrong)
 
 
-def _conflicts(work: _Work, taken: dict[str, Source]) -> Iterator[Diagnostic]:
+def _conflicts(work: _Work, used: dict[str, Source]) -> Iterator[Diagnostic]:
     """Diagnostics on specs that would overwrite another's files, have a reserved name, or meet a symbolic link."""
     paths = {source.path for source in work.project.sources}
     settings = work.project.settings
     for one in work.rendered:
-        other = taken.setdefault(os.path.join(settings.out_dir, one.op.lower()), one.source)
+        other = used.setdefault(os.path.join(settings.out_dir, one.op.lower()), one.source)
         if other is not one.source:
             yield _conflict(one, "TG706", f"{other.shown} makes '{one.op}' too")
             continue

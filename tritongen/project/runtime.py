@@ -128,8 +128,8 @@ def in_one_file(op: str, summary: str, modules: Mapping[str, str], tests: bool =
     test, bench = single_files(op)[1:]
     found = {f"{op}.py": single_file(library, own, top)}
     if tests:
-        found[test] = _beside(modules[os.path.basename(test)], op, tables)
-        found[bench] = _beside(modules[os.path.basename(bench)], op, ())
+        found[test] = _for_one_file(modules[os.path.basename(test)], op, tables)
+        found[bench] = _for_one_file(modules[os.path.basename(bench)], op, ())
     return found
 
 
@@ -139,7 +139,7 @@ def tests_package() -> Mapping[str, str]:
     return {"__init__.py": with_shared_header(PACKAGE, digest(text), text, f"{TESTS}/__init__.py")}
 
 
-def _beside(text: str, op: str, tables: Iterable[str]) -> str:
+def _for_one_file(text: str, op: str, tables: Iterable[str]) -> str:
     """Rewrite a test or benchmark in an operator's folder for the operator in one file.
 
     The harness takes the runtime's definitions from that file, which has its own copy.
@@ -259,7 +259,7 @@ def _with_header(module: str, text: str, place: str) -> str:
 def _natural(name: str) -> list[tuple[bool, int, str]]:
     """A key that sorts x2 before x10, as isort does. Digits that begin with a zero come first, as after a point."""
     runs = re.findall(r"[0-9]+|[^0-9]", name)
-    return [(part.isalpha() or part == "_", 0 if part.startswith("0") else len(part), part) for part in runs]
+    return [(run.isalpha() or run == "_", 0 if run.startswith("0") else len(run), run) for run in runs]
 
 
 def _kind(name: str) -> int:

@@ -170,9 +170,9 @@ def orphans(
     for name in sorted(folders):
         yield from _orphans_in(root, out, os.path.join(out, name), is_orphan)
     owned = {name for op in (owners if single else ()) for name in single_files(op)}
-    beside = [one for one in our_files(out) if one[2].spec]
+    top_level = [one for one in our_files(out) if one[2].spec]
     tests = [one for one in our_files(os.path.join(out, TESTS)) if _is_single(one[2])]
-    for path, text, header in (*beside, *tests):
+    for path, text, header in (*top_level, *tests):
         if os.path.relpath(path, out).replace(os.sep, "/") in owned:
             continue
         if not header.is_from(root, out, path):

@@ -189,18 +189,18 @@ def reduce_by_halves() -> None:
         tensors_ = [one.handle.data for one in values]
 
         def tensors(tensors_: Iterable[Any]) -> list[Any]:
-            return [self.to_tensor(part, dtype) for part, dtype in zip(tensors_, dtypes, strict=True)]
+            return [self.to_tensor(tensor, dtype) for tensor, dtype in zip(tensors_, dtypes, strict=True)]
 
         def every_second(first: int) -> list[Any]:
-            return tensors(part[(slice(None),) * axis + (slice(first, None, 2),)] for part in tensors_)
+            return tensors(tensor[(slice(None),) * axis + (slice(first, None, 2),)] for tensor in tensors_)
 
         while tensors_[0].shape[axis] > 1:
             found = self.combine_fn.fn(*every_second(0), *every_second(1))
             tensors_ = [one.handle.data for one in (found if isinstance(found, tuple) else (found,))]
         if not self.keep_dims:
-            return tensors(part.squeeze(axis) for part in tensors_)
+            return tensors(tensor.squeeze(axis) for tensor in tensors_)
         if self.axis is None:
-            return tensors(part.reshape((1,) * given[0].handle.data.ndim) for part in tensors_)
+            return tensors(tensor.reshape((1,) * given[0].handle.data.ndim) for tensor in tensors_)
         return tensors(tensors_)
 
     interpreter.ReduceOps.generic_reduce = generic_reduce
@@ -259,7 +259,7 @@ def promote_once() -> None:
         if named or type(lhs) is not tl.tensor:
             return check(self, lhs, rhs, *options, **named)
         if type(rhs) is not tl.tensor:
-            return beside(self, lhs, rhs, options)
+            return with_scalar(self, lhs, rhs, options)
         key = lhs.dtype.name, rhs.dtype.name, options
         known = found.get(key)
         if known is None:
@@ -271,7 +271,7 @@ def promote_once() -> None:
             lhs if first is None else self.cast(lhs, first), rhs if second is None else self.cast(rhs, second)
         )
 
-    def beside(self: Any, tensor: Any, number: Any, options: tuple[bool, ...]) -> Any:
+    def with_scalar(self: Any, tensor: Any, number: Any, options: tuple[bool, ...]) -> Any:
         # The id of a shape is a key since cached shapes are one object; repr, since 0.0 == -0.0; get_fp32, since
         # formula checks patch it.
         shape, constants = id(getattr(tensor.type, "shape", None)), interpreter.InterpreterBuilder.get_fp32

@@ -331,8 +331,8 @@ def absolute(u: Elements) -> Elements:
 
 
 def total(u: Elements, axis: Any, keepdims: bool = False) -> Elements:
-    def along(part: NDArray[Any], by: Any = np.sum) -> NDArray[Any]:
-        return np.asarray(by(part, axis=axis, keepdims=keepdims))
+    def along(values: NDArray[Any], by: Any = np.sum) -> NDArray[Any]:
+        return np.asarray(by(values, axis=axis, keepdims=keepdims))
 
     a = second(u)
     none = a == NONE
@@ -375,8 +375,8 @@ def matmul(u: Elements, v: Elements) -> Elements:
         found = np.zeros((), np.uint64)
         for start in range(0, one.shape[-1], _TERMS):
             left, right = one[..., start : start + _TERMS], other[..., start : start + _TERMS, :]
-            part = np.matmul(left.astype(np.float64), right.astype(np.float64))
-            found = (found + part.astype(np.uint64)) % prime
+            partial = np.matmul(left.astype(np.float64), right.astype(np.float64))
+            found = (found + partial.astype(np.uint64)) % prime
         return np.asarray(found)
 
     a, b = second(u), second(v)

@@ -261,7 +261,7 @@ def _patch_reductions(put: Put) -> None:
         length = values[0].shape[self.axis]
 
         def at(place: int) -> tuple[Any, ...]:
-            own = [part.take([place], self.axis) for part in values]
+            own = [value.take([place], self.axis) for value in values]
             return tuple(self.to_tensor(one, other.dtype) for one, other in zip(own, given, strict=True))
 
         found = [at(0)]

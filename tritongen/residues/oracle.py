@@ -131,7 +131,7 @@ def math_of(
             terms = without_batch(tensor.type.shape)
             batch = data.ndim - len(terms)
             batches += [data.shape[:batch]] if BATCH in tensor.type.axes else []
-            _tell(lengths, terms, data.shape[batch:])
+            _infer(lengths, terms, data.shape[batch:])
     leading = np.broadcast_shapes(*batches) if batches else ()
     lengths[BATCH] = math.prod(leading)
     lengths |= lengths_by(op, lengths, params)
@@ -143,7 +143,7 @@ def without_batch(terms: Sequence[AxisTerm]) -> list[AxisTerm]:
     return [term for term in terms if term.names != (BATCH,)]
 
 
-def _tell(lengths: dict[str, int], terms: Sequence[AxisTerm], shape: Sequence[int]) -> None:
+def _infer(lengths: dict[str, int], terms: Sequence[AxisTerm], shape: Sequence[int]) -> None:
     for term, size in zip(terms, shape, strict=True):
         unknown = [name for name in term.names if name not in lengths]
         if unknown:

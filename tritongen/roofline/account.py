@@ -68,7 +68,7 @@ def _in_spec_names(value: Any) -> Any:
             return without_marks(value)
         case Account() | StepCost() | Tensor() | StoredScores():
             named = {one.name: getattr(value, one.name) for one in fields(value)}
-            return replace(value, **{name: _in_spec_names(part) for name, part in named.items()})
+            return replace(value, **{name: _in_spec_names(inner) for name, inner in named.items()})
     return value
 
 

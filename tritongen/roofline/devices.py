@@ -73,16 +73,16 @@ def device_of(text: str) -> Device:
         hint = did_you_mean(text, DEVICES, f"known are {', '.join(DEVICES)}; your own is {EXAMPLE}")
         raise BadDevice(f"there is no device {text!r}; {hint}")
     rates: dict[str, int] = {}
-    for part in (one.strip() for one in text.split(",")):
-        name, rate = _rate(part)
+    for entry in (one.strip() for one in text.split(",")):
+        name, rate = _rate(entry)
         if name in rates:
-            raise BadDevice(f"{part!r} is the second rate of {name}")
+            raise BadDevice(f"{entry!r} is the second rate of {name}")
         rates[name] = rate
     for name, what in (("bytes", "its bandwidth"), ("float16", "the rate of its matmuls in half precision")):
         if not rates.get(name):
             raise BadDevice(f"{text!r} lacks {what}; write bandwidth and rate, as in {EXAMPLE}")
     bandwidth = rates.pop("bytes")
-    derived = {name: int(rates["float16"] * part) for name, part in _RELATIVE_RATES.items()}
+    derived = {name: int(rates["float16"] * ratio) for name, ratio in _RELATIVE_RATES.items()}
     return Device(text, bandwidth, {**derived, **rates})
 
 

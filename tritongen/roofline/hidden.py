@@ -17,7 +17,7 @@ from .count import Counted, Product, StepCost
 from .devices import LAUNCH
 
 FAR = 8  # other operations of a step are reported if they take `FAR` times as long as memory
-PART = 8  # bytes that int32 saves are reported if they are at least 1 / `PART` of the bytes of a step
+FRACTION = 8  # bytes that int32 saves are reported if they are at least 1 / `FRACTION` of the bytes of a step
 Positioned = Load | Take
 
 
@@ -131,13 +131,13 @@ def _stored(op: Op, counted: Counted, steps: Sequence[StepCost]) -> Iterator[Mis
 
 
 def _wide_indices(op: Op, steps: Sequence[StepCost]) -> Iterator[Mistake]:
-    """Indices in int64 whose upper halves are at least 1 / `PART` of the bytes that a step moves."""
+    """Indices in int64 whose upper halves are at least 1 / `FRACTION` of the bytes that a step moves."""
     given = {tensor.name: tensor.type.dtypes for tensor in op.inputs}
     for step in steps:
         for tensor in step.reads:
             if tensor.dtype != "int64" or step.seconds <= LAUNCH or tensor.name not in _positions(step.step.op):
                 continue
-            if tensor.bytes * PART < 2 * step.bytes or given.get(tensor.name, ("int64",)) != ("int64",):
+            if tensor.bytes * FRACTION < 2 * step.bytes or given.get(tensor.name, ("int64",)) != ("int64",):
                 continue
             message = f"{tensor.name} holds positions in int64, {bytes_of(tensor.bytes)} of {bytes_of(step.bytes)}"
             if tensor.name in given:

@@ -24,10 +24,10 @@ class BadSizes(BadOption):
 def parsed(text: str) -> dict[str, int]:
     """`M=4096,N=11008` as lengths by axis. Raises `BadSizes`."""
     found: dict[str, int] = {}
-    for part in text.split(",") if text else []:
-        axis, equals, length = (each.strip() for each in part.partition("="))
+    for entry in text.split(",") if text else []:
+        axis, equals, length = (each.strip() for each in entry.partition("="))
         if not axis or not equals:
-            raise BadSizes(f"{part.strip()!r} is no AXIS=LENGTH")
+            raise BadSizes(f"{entry.strip()!r} is no AXIS=LENGTH")
         if not length.isdecimal() or not length.isascii() or not 1 <= int(length) <= LONGEST:
             raise BadSizes(f"{axis} cannot be {length!r}; a length is a number from 1 to {LONGEST:,}")
         if axis in found:

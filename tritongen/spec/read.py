@@ -60,7 +60,7 @@ class _Reader:
 
     document: Table
     found: list[Mistake]
-    taken: dict[str, str] = field(default_factory=dict)  # name -> its meaning, for messages
+    used: dict[str, str] = field(default_factory=dict)  # name -> its meaning, for messages
     sizes: dict[str, tuple[int, str]] = field(default_factory=dict)  # axis -> length, and the input that fixes it
 
     def __post_init__(self) -> None:
@@ -82,7 +82,7 @@ class _Reader:
             message = f"'{name}' cannot be the name of an operator: a module of its package is called so"
             self._note("TG111", message, ("op", "name"), 0, len(name), f"try '{name}_'")
         elif isinstance(name, str):
-            self._check_new(name, ("op", "name"), self.taken, 0)
+            self._check_new(name, ("op", "name"), self.used, 0)
         register = _text(self._table("torch").get("register")) or "none"
         original = self._original()
         return Spec(
@@ -145,13 +145,13 @@ class _Reader:
         if name in READ_DTYPES:
             self._note("TG113", f"'{name}' is already the name of a dtype", key, hint=f"try '{name}_'")
         else:
-            self._check_new(name, key, self.taken)
-        self.taken.setdefault(name, what)
+            self._check_new(name, key, self.used)
+        self.used.setdefault(name, what)
 
-    def _check_new(self, name: str, key: tuple[str, ...], taken: Mapping[str, str], start: int | None = None) -> None:
-        """Report a name that is already in `taken`."""
-        if name in taken:
-            message = f"'{name}' is already the name of {taken[name]}"
+    def _check_new(self, name: str, key: tuple[str, ...], used: Mapping[str, str], start: int | None = None) -> None:
+        """Report a name that is already in `used`."""
+        if name in used:
+            message = f"'{name}' is already the name of {used[name]}"
             length = 1 if start is None else len(name)
             self._note("TG113", message, key, start, length, "every name means one thing")
 
@@ -211,7 +211,7 @@ class _Reader:
 
     def _check_free(self, axis: str, key: tuple[str, ...], start: int | None) -> None:
         """Report an axis whose name is used for something else."""
-        named = "the operator" if axis == self._table("op").get("name") else self.taken.get(axis)
+        named = "the operator" if axis == self._table("op").get("name") else self.used.get(axis)
         if named:
             message = f"axis {axis} has the name of {named}"
             self._note("TG129", message, key, start, len(axis), "every name means one thing")
@@ -380,7 +380,7 @@ class _Reader:
             given = table.get("given", {})
             for one in given:  # Several peers may use a name in `given`, but nothing else may.
                 if self._check_identifier(one, key := ("bench", name, "given", one)):
-                    self._check_new(one, key, self.taken)
+                    self._check_new(one, key, self.used)
             compiled, function = table.get("compile") is True, table.get("function", "")
             yield Peer(name, table["torch"], tuple(given.items()), compiled, function)
 

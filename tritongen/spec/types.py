@@ -87,7 +87,7 @@ class TensorType:
         return any("float" in dtype for dtype in self.dtypes)
 
 
-def are_alike(types: Sequence[TensorType]) -> bool:
+def have_same_dtype(types: Sequence[TensorType]) -> bool:
     """Whether tensors always have the same dtype."""
     kinds = {one.variable or one.dtypes for one in types}
     return len(kinds) == 1 and (len(types) == 1 or bool(types[0].variable) or len(types[0].dtypes) == 1)

@@ -16,7 +16,7 @@ from ..lang.names import public
 from ..lang.syntax import Text
 from ..lang.trees import parenthesized
 from ..spec.types import FLOAT8S, Original, Spec
-from .torch_calls import BesideAnInput
+from .torch_calls import OnDeviceOfInput
 from .torch_printer import Printer
 
 
@@ -43,7 +43,7 @@ def own_lines(spec: Spec, op: Op) -> tuple[str, ...]:
 
 def expression(text: str, op: Op) -> str:
     """A reference, or an expression of a peer, as it is emitted."""
-    made = BesideAnInput(op.inputs[0].name).visit(Text(text).parse())
+    made = OnDeviceOfInput(op.inputs[0].name).visit(Text(text).parse())
     return ast.unparse(parenthesized(made))
 
 

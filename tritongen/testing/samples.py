@@ -90,10 +90,10 @@ class Shapes:
             lengths[self.long] = long
         elif self.batch:
             batch = (*batch, long)
-        lengths = {axis: self.beside_fixed(axis, length) for axis, length in lengths.items()}
+        lengths = {axis: self.with_fixed(axis, length) for axis, length in lengths.items()}
         return batch if self.batch else (), lengths
 
-    def beside_fixed(self, axis: str, length: int) -> int:
+    def with_fixed(self, axis: str, length: int) -> int:
         """The length of an axis that shares a dimension with axes of fixed sizes."""
         return length
 
@@ -125,7 +125,7 @@ class Shapes:
     def _positions(self) -> list[tuple[str, Node]]:
         """The axes and positions of each `take` whose positions depend on no tensor, param or line."""
         taken = [at for node in self.program.op.nodes if isinstance(node, Load | Take) for at in node.at]
-        found = [at for at in taken if not any(isinstance(part, Load | Scalar | Ref) for part in walk(at[1]))]
+        found = [at for at in taken if not any(isinstance(node, Load | Scalar | Ref) for node in walk(at[1]))]
         computed = self.program.op.computed  # Positions along these are outside of others.
         return [at for at in found if computed.isdisjoint(at[1].axes)]
 
@@ -368,11 +368,11 @@ def _candidates(param: Param, op: Op) -> list[ParamValue]:
         return [False, True]
     calls = [node for node in op.nodes if isinstance(node, Call)]
     partial = any(
-        part.name == param.name
+        node.name == param.name
         for call in calls
         if call.function in _PARTIAL
-        for part in walk(call)
-        if isinstance(part, Scalar)
+        for node in walk(call)
+        if isinstance(node, Scalar)
     )
     # 0 is the first of integers that are drawn between bounds, so that one is equal to the param. 1 is trivial: it is a
     # window of one key, or a step from one to the next.

@@ -108,7 +108,7 @@ def tests_view(
     bases = [*kernel_tests(family, gradient), *(name for name, is_one in others.items() if is_one)]
     return {
         **oracle_view(spec, op),
-        "test_class": f"Test{''.join(part[:1].upper() + part[1:] for part in shown(op.name).split('_'))}",
+        "test_class": f"Test{''.join(word[:1].upper() + word[1:] for word in shown(op.name).split('_'))}",
         "bases": [f"testing.{name}" for name in bases],
         "axes": shapes.axes,
         "declared": stated(declared),

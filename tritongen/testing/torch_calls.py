@@ -154,7 +154,7 @@ MAKERS = frozenset(
 
 
 @dataclass(frozen=True, slots=True)
-class BesideAnInput(ast.NodeTransformer):
+class OnDeviceOfInput(ast.NodeTransformer):
     """Puts the tensors that a reference makes on the device of an input, since it runs on a GPU too."""
 
     tensor: str

@@ -139,7 +139,7 @@ class Printer:
             case ast.BoolOp(op=op, values=values):
                 return self.logic(op, [self.visit(value) for value in values])
             case ast.Compare(left=left, ops=ops, comparators=rights):
-                terms = [self.visit(part) for part in (left, *rights)]
+                terms = [self.visit(side) for side in (left, *rights)]
                 pairs = [self.compare(*pair) for pair in zip(terms, ops, terms[1:], strict=False)]
                 return self.logic(ast.And(), pairs)
             case ast.IfExp(test=test, body=body, orelse=orelse):
@@ -308,7 +308,7 @@ class Printer:
 
     def outside(self, source: ast.expr) -> Term:
         """The value for positions outside of an axis: NaN, or 0 of integers."""
-        names = {part.id for part in ast.walk(source) if isinstance(part, ast.Name)}
+        names = {node.id for node in ast.walk(source) if isinstance(node, ast.Name)}
         read = [tensor for tensor in self.op.inputs if tensor.name in names]
         is_integral = bool(read) and all({*tensor.type.dtypes} <= {*INTS, *BOOLS} for tensor in read)
         return zero() if is_integral else Term(attribute("nan"), (), False, "float")

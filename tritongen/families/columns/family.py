@@ -36,7 +36,7 @@ class Columns(Family[SumsProgram]):
         if op is None:
             return None
         # The host calls it with inputs whose groups of axes are unflattened.
-        tensors = (*op.inputs, *_telling(program, op))
+        tensors = (*op.inputs, *_determining(program, op))
         inputs = tuple(replace(t, type=replace(t.type, shape=plain_shape(t.type.axes))) for t in tensors)
         reduced = ROWWISE.take(replace(op, inputs=inputs))
         assert reduced is not None
@@ -49,7 +49,7 @@ class Columns(Family[SumsProgram]):
         return {"ctas_per_row": "(1, 3, 8)"} if "columns.run_cooperative" in module.called else {}
 
 
-def _telling(program: SumsProgram, rows: Op) -> list[Input]:
+def _determining(program: SumsProgram, rows: Op) -> list[Input]:
     """Inputs whose shapes determine lengths of the rows, if the inputs that are reduced are optional."""
     always = [tensor for tensor in program.op.inputs if tensor.default is None]
     known = {axis for tensor in always if tensor in rows.inputs for axis in tensor.type.axes}

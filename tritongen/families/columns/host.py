@@ -25,14 +25,14 @@ class SumsModule(RowSizes):
 
     def __init__(self, program: SumsProgram, around: Around, rows: Op | None) -> None:
         self.sums, self.rows, self.once = program.sums, rows, not program.waits
-        whole = Sums(program)
-        self.full = whole.in_full() if program.reductions else None
-        self.shared = whole.by_ctas() if program.reductions else None
-        self.tiles = (Sums(program, _given(program, rows), whole.space) if rows else whole).by_tiles()
+        full = Sums(program)
+        self.full = full.in_full() if program.reductions else None
+        self.shared = full.by_ctas() if program.reductions else None
+        self.tiles = (Sums(program, _given(program, rows), full.space) if rows else full).by_tiles()
         # Sums are stored contiguously, whatever the layout of the weights that they are gradients of.
         op = replace(program.op, by_row=program.op.by_row | set(program.sums))
         kernels = [one.kernel for one in (self.full, self.shared, self.tiles) if one is not None]
-        super().__init__(Program(op, program.cols), False, whole.space, whole.compute, kernels, around)
+        super().__init__(Program(op, program.cols), False, full.space, full.compute, kernels, around)
         # CTAs share only rows with contiguous columns, and registered operators have no cooperative launches.
         if self.shared and (self.contiguous == expr(False) or around.register == "triton_op"):
             self.kernels.remove(self.shared.kernel)

@@ -20,7 +20,7 @@ from ...nest.ir import Accumulate, Branch, Do, Let, Line, nested, under
 from ...nest.values import Expr, V, runtime, tl
 from ...passes.structure import Program, references
 from ...spec.types import Input
-from ..rowwise.kernels import part_pointers
+from ..rowwise.kernels import partial_pointers
 from ..rowwise.rows import Rows
 from .program import SumsProgram
 
@@ -93,21 +93,21 @@ class Sums(Rows):
         lines: list[Line] = []
         paths = {value.name: self.choices.of(value.name) for value in values}
         for path in dict.fromkeys(paths.values()):
-            alike = [value for value in values if paths[value.name] == path]
+            same = [value for value in values if paths[value.name] == path]
             given: list[Expr] = []
-            for value in alike:
+            for value in same:
                 assert isinstance(value.node, Reduce)
                 self.lines.begin(value.name)
                 given.append(self.argument(value.node, self.lines))
                 lines += self.lines.pending
-            names = [value.name for value in alike]
+            names = [value.name for value in same]
             sums: list[Line] = []
             for place in range(0, len(names) - 1, 2):
                 both = slice(place, place + 2)
                 sums.append(Let(", ".join(names[both]), runtime.sum_pair(*given[both])))
             if len(names) % 2:
                 sums.append(Let(names[-1], tl.sum(given[-1], axis=1, keep_dims=True)))
-            lines += [*under(path, sums), *(self.means(alike) if full else ())]
+            lines += [*under(path, sums), *(self.means(same) if full else ())]
         return lines
 
     def added(self, value: Value) -> list[Any]:
@@ -149,7 +149,7 @@ class Sums(Rows):
     ) -> SumsKernel:
         before = (*self.tile.col_decode(), *before)
         first = [Argument(f"{name}_slots_ptr", V[f"{name}_slots"]) for name in slots]
-        further = (first, part_pointers(self.sums))
+        further = (first, partial_pointers(self.sums))
         kernel = self.assembler.along_rows(suffix, doc, before, stages, self.shares(program), further)
         return SumsKernel(kernel, slots, tuple(tensor.name for tensor in reads))
 

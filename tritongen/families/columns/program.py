@@ -69,12 +69,12 @@ def recognise_sums(op: Op) -> SumsProgram | None:
         and all({*r.axes} == every or _is_row_sum(op, r, over) for r in mapped)
         and all(_is_sum_of_columns(values[r.output.name], over) and r.axes == cols for r in sums)
         and not any(references(value) & names for value in values.values())
-        and _fits_beside(op, names, cols, every, mapped[0])
+        and _others_fit(op, names, cols, every, mapped[0])
     )
     return SumsProgram(op, cols, tuple(r.output.name for r in sums)) if fits else None
 
 
-def _fits_beside(op: Op, names: Set[str], cols: tuple[str, ...], every: set[str], first: Result) -> bool:
+def _others_fit(op: Op, names: Set[str], cols: tuple[str, ...], every: set[str], first: Result) -> bool:
     """Whether all values but the column sums reduce only full rows, with the same axes, and gather nothing."""
     nodes = [node for value in op.values if value.name not in names for node in walk(value.node)]
     rows = [node for node in nodes if isinstance(node, Reduce)]
@@ -109,8 +109,8 @@ def _is_row_sum(op: Op, result: Result, rows: Set[str]) -> bool:
     """
     name = result.output.name
     node = op.value(name).node
-    found = [part for other in reached(op.refs, op.refs[name], ()) for part in walk(op.value(other).node)]
-    plain = all(part.kind in ("sum", "mean", "var") for part in found if isinstance(part, Reduce))
+    found = [inner for other in reached(op.refs, op.refs[name], ()) for inner in walk(op.value(other).node)]
+    plain = all(inner.kind in ("sum", "mean", "var") for inner in found if isinstance(inner, Reduce))
     return isinstance(node, Reduce) and _adds_up(node) and {*node.axes} == rows == {*result.axes} and plain
 
 

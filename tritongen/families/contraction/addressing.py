@@ -16,7 +16,7 @@ from ...nest.access import Access, Address
 from ...nest.ir import Branch, Let, Line
 from ...nest.values import Expr, V, expr, joined, product, runtime, tl
 from ...passes.contractions import Contraction
-from ...passes.picked import Picked
+from ...passes.gathered import Gathered
 from ...passes.structure import guaranteed_axes
 from ...spec.types import BATCH, Input
 from .operands import Operand
@@ -42,7 +42,7 @@ class Places(Tile):
 
     contraction: Contraction = field(kw_only=True)
     matrices: frozenset[str] = frozenset()
-    picked: tuple[Picked, ...] = ()
+    gathered: tuple[Gathered, ...] = ()
     restored: tuple[str, ...] = ()  # integers that may be passed as int32, and are converted back when loaded
     side: int | None = None
     starts: Mapping[str, Expr] = field(default_factory=dict)
@@ -61,7 +61,7 @@ class Places(Tile):
         sides = (role for role in ("rows", "cols") if role in roles)
         steps = [runtime.offsets(role, stride(name, role), ALIGN["inner"]) for role in sides]
         if "batch" in roles:
-            matrix = V[f"{name}_at"].to("INDEX") if self.is_picked(name) else V.batch
+            matrix = V[f"{name}_at"].to("INDEX") if self.is_gathered(name) else V.batch
             steps.insert(0, matrix * stride(name, "batch"))
         return Let(_side_of(operand), Address(f"{name}_ptr", (*steps,)).value)
 
@@ -70,19 +70,21 @@ class Places(Tile):
         alignment = ALIGN[("rows", "cols")[operand.side]]
         at = Address(_side_of(operand), (runtime.offsets(inner, stride(name, "inner"), alignment),))
         mask = self.on(operand.side).mask(operand.tensor.type.axes)
-        if self.is_picked(name):
+        if self.is_gathered(name):
             mask = V[f"{name}_mask"] & inner_of(operand.side, "inner_mask")
         restoring = self.restoring(operand.tensor)
         comment = "The wrapper widens it for a float64 matmul." if restoring else ""
         return [Let(name, Access(at, mask, nothing_of(operand.tensor), restoring).value, comment=comment)]
 
-    def is_picked(self, name: str) -> bool:
-        return any(one.name == name for one in self.picked)
+    def is_gathered(self, name: str) -> bool:
+        return any(one.name == name for one in self.gathered)
 
-    def picks(self, operands: Iterable[Operand], masks: bool = False) -> list[Line]:
+    def gathers(self, operands: Iterable[Operand], masks: bool = False) -> list[Line]:
         """The index of each gathered matrix, and whether it exists; with `masks`, for loads by pointers."""
         lines: list[Line] = []
-        for operand, one in ((operand, one) for operand in operands for one in self.picked if one.name == operand.name):
+        for operand, one in (
+            (operand, one) for operand in operands for one in self.gathered if one.name == operand.name
+        ):
             name, at = one.name, f"{one.name}_at"
             place = Address(f"{one.index}_ptr", (V.batch * stride(one.index, "batch"),))
             lines.append(Let(at, Access(place).value))
@@ -103,7 +105,7 @@ class Places(Tile):
         if role in self.starts:
             return self.starts[role], every
         if role == "cols" and self.side is None:
-            return V[self.columns(axes)], self.contraction.telling(role, axes)
+            return V[self.columns(axes)], self.contraction.addressing(role, axes)
         return V[role], every
 
     def along(self, axes: tuple[str, ...]) -> Expr:
@@ -123,8 +125,8 @@ class Places(Tile):
         every = (*self.space.taken[:1], *self.space.dims, *self.space.taken[1:])
         found = {}
         for dim in self.space.steps(axes, every):
-            telling = self.contraction.telling(dim.index, axes)
-            found[dim] = telling[: len(telling) - len(self.contraction.lacking(dim.index, axes))]
+            addressing = self.contraction.addressing(dim.index, axes)
+            found[dim] = addressing[: len(addressing) - len(self.contraction.lacking(dim.index, axes))]
         return found
 
     def strides(self, tensor: Input) -> tuple[str, ...]:
@@ -149,8 +151,8 @@ class Places(Tile):
 
     def columns(self, axes: tuple[str, ...]) -> str:
         """The positions of a tile that tell where a tensor with some of the columns' axes lies."""
-        telling = self.contraction.telling("cols", axes)
-        return {self.contraction.cols: "cols", self.contraction.col_groups: "inside"}.get(telling, "groups")
+        addressing = self.contraction.addressing("cols", axes)
+        return {self.contraction.cols: "cols", self.contraction.col_groups: "inside"}.get(addressing, "groups")
 
     def mask(self, axes: tuple[str, ...]) -> Expr | None:
         mine = tuple(axis for axis in axes if self.contraction.roles((axis,))[0] not in self.starts)
@@ -170,8 +172,8 @@ class Places(Tile):
         """Whether something has its rows and columns, whatever params choose and whichever inputs are left out."""
         sums = {*self.contraction.names, *self.contraction.sums}
         sides = (*self.contraction.rows, *self.contraction.cols)
-        lasting = guaranteed_axes(self.op, node, sums).intersection(sides, node.axes)
-        return {*self.contraction.roles(tuple(lasting))} == {*self.contraction.roles(sides)}
+        guaranteed = guaranteed_axes(self.op, node, sums).intersection(sides, node.axes)
+        return {*self.contraction.roles(tuple(guaranteed))} == {*self.contraction.roles(sides)}
 
     # Reading
 

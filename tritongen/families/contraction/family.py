@@ -12,8 +12,8 @@ from ...lang.ir import Op
 from ...lang.promotion import is_float8
 from ...passes import contractions
 from ...passes.epilogues import refused
+from ...passes.gathered import as_batches, gathered_in, with_gathers, with_gathers_inside
 from ...passes.merged_sums import sharing_sums
-from ...passes.picked import as_batches, picked_in, picking, with_picks_inside
 from ...passes.structure import of_strips, only_maps_and_reduces
 from ...spec.types import FLOAT8S, Schedule, Spec
 from ...testing.tests import SHIFTS, FamilyTests, compares_values, tuple_of
@@ -41,17 +41,17 @@ class Contraction(Family[ContractionProgram]):
         """Raises `Mistakes` for products that one kernel does not compute."""
         if self.by_gemm and (len(op.values) > 1 or len(op.inputs) != 2):
             return None
-        op = with_picks_inside(op)
-        inputs, picked = op.inputs, picked_in(op) or ()
-        found = contractions.contraction_of(as_batches(op, picked)) if only_maps_and_reduces(op, True) else None
+        op = with_gathers_inside(op)
+        inputs, gathered = op.inputs, gathered_in(op) or ()
+        found = contractions.contraction_of(as_batches(op, gathered)) if only_maps_and_reduces(op, True) else None
         if found is None:
             return None
         op, contraction = sharing_sums(*found)
         if _are_disjoint(op, contraction):
             raise refused(op, contraction.names[0], "has results of other axes beside it", "write a spec for each")
-        for one in picked:
-            contractions.check_picked(op, contraction, one)
-        program = ContractionProgram(picking(op, inputs, picked), contraction.inner, contraction, picked)
+        for one in gathered:
+            contractions.check_gathered(op, contraction, one)
+        program = ContractionProgram(with_gathers(op, inputs, gathered), contraction.inner, contraction, gathered)
         return None if self.by_gemm and not is_one_matmul(program) else program
 
     def check(self, schedule: Schedule) -> list[Mistake]:

@@ -73,7 +73,7 @@ class GluonBuilder(ContractionKernels):
             and len(self.contraction.products) == 1
             and len(operands.matrices) == 2
             and operands.group_size in ("", str(TERMS))
-            and not (self.contraction.batch or self.places.picked or self.triangle)
+            and not (self.contraction.batch or self.places.gathered or self.triangle)
             and not any(map(self.choices.of, self.products))
         )
 
@@ -105,7 +105,7 @@ class GluonBuilder(ContractionKernels):
         scale, _ = self.scaling
         reads, math = self.ending
         behind = names_of(math)
-        has_constants = any(":" in one for one in plan.spelled(*plan.beside))  # dtypes or choices
+        has_constants = any(":" in one for one in plan.spelled(*plan.extras))  # dtypes or choices
         return (
             not has_constants
             and calls_only([*scale, *reads, *math], SHARED | {"load"})
@@ -138,7 +138,7 @@ class GluonBuilder(ContractionKernels):
         return reads, [*nested(line for value in values for line in lowering.line(value))]
 
     def functions(self, plan: ContractionKernels) -> tuple[Kernel, ...]:
-        beside = tuple(plan.spelled(*plan.beside))
+        extras = tuple(plan.spelled(*plan.extras))
         scale, factor = self.scaling
         reads, math = self.ending
         (y,) = plan.full
@@ -147,9 +147,9 @@ class GluonBuilder(ContractionKernels):
             "MATRICES": tuple(one.name for one in plan.operands.by_side),
             "N_TERMS": plan.lengths[-1],
             "SUM": self.contraction.sums[0],
-            "PASSED": beside,
-            "TENSORS": beside,
-            "GIVEN": (f"{y}_desc", f"{y}_blocks", *beside),
+            "PASSED": extras,
+            "TENSORS": extras,
+            "GIVEN": (f"{y}_desc", f"{y}_blocks", *extras),
             "CASTS": casts(self.op, self.compute),
             "SCALE": (*scale,),
             "FACTOR": factor,

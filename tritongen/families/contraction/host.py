@@ -144,7 +144,7 @@ class Products(Common):
             group_size=self.operands.group_size,
             dtype="dot" if plan.given_dtype else "",
             accumulator=plan.accumulator,
-            **{use: tuple(one.value for one in passed) or None for use, passed in plan.beside.items()},
+            **{use: tuple(one.value for one in passed) or None for use, passed in plan.extras.items()},
         )
         n_sums, rows = len(self.contraction.sums), self.reduced_rows()
         every = call(
@@ -171,8 +171,8 @@ class Products(Common):
 
     def n_beside(self) -> Term:
         """The numbers of tensors other than matrices that the loop reads in blocks, along rows and along columns."""
-        beside = self.plan.beside
-        read = {argument.value.text for use in ("loop", "both") for argument in beside[use]}
+        extras = self.plan.extras
+        read = {argument.value.text for use in ("loop", "both") for argument in extras[use]}
         axes = [set(tensor.type.axes) for tensor in self.op.inputs if tensor.name in read]
         blocks = [] if self.operands.group_size else [one for one in axes if one & {*self.contraction.inner}]
         sides = self.contraction.rows, self.contraction.cols
@@ -280,8 +280,8 @@ class Products(Common):
         roles = self.contraction.roles(axes)
         is_matrix = tensor.name in self.operands.names
         lacks = {role: () if is_matrix else self.contraction.lacking(role, axes) for role in roles}
-        telling = {role: self.contraction.telling(role, axes) for role in roles}
-        every = [axis for role in roles for axis in telling[role] if axis not in lacks[role]]
+        addressing = {role: self.contraction.addressing(role, axes) for role in roles}
+        every = [axis for role in roles for axis in addressing[role] if axis not in lacks[role]]
         value = spread(V[tensor.name], axes, every)  # What it lacks of a role's axes is the same along them.
         if len(every) == len(axes) == len(roles) and BATCH not in axes:
             return value
@@ -325,7 +325,7 @@ class Products(Common):
         strips = (node.strips,) if node else ()
         roles = self.contraction.roles(tuple(axis for axis in result.axes if axis not in strips))
         present = [role for role in ("batch", "rows", "cols") if role in roles]
-        return (*(axis for role in present for axis in self.contraction.telling(role, result.axes)), *strips)
+        return (*(axis for role in present for axis in self.contraction.addressing(role, result.axes)), *strips)
 
     def strips(self) -> list[Let]:
         """The number of strips along each of their axes."""
@@ -336,8 +336,8 @@ class Products(Common):
 
     def passed_params(self) -> list[str]:
         """The params, and the scalars that the host computes from them for kernels."""
-        beside, params = self.plan.beside, [param.name for param in self.op.params]
-        passed = {argument.value.text for group in beside.values() for argument in group}
+        extras, params = self.plan.extras, [param.name for param in self.op.params]
+        passed = {argument.value.text for group in extras.values() for argument in group}
         return [*params, *(name for name in passed_scalars(self.op) if name in passed and name not in params)]
 
     def by_name(self) -> list[str]:

@@ -84,8 +84,8 @@ class ContractionKernels(Sums):
             return 2  # Those of columns are no wider than a slice.
         outputs = [result.output.name for result in self.op.results]
         names = {load.name for load in loads(value.node for value in self.needed_after(outputs))}
-        beside = names - self.operands.names
-        return 4 if any({"rows", "cols"} <= set(self.places.roles(name)) for name in beside) else 2
+        extras = names - self.operands.names
+        return 4 if any({"rows", "cols"} <= set(self.places.roles(name)) for name in extras) else 2
 
     @property
     def strips(self) -> tuple[Reduce, ...]:
@@ -187,7 +187,7 @@ class ContractionKernels(Sums):
 
     def bases(self) -> list[Line]:
         """The pointers to where the rows and columns of matrices begin."""
-        return self.places.picks(self.operands.matrices, True) + [
+        return self.places.gathers(self.operands.matrices, True) + [
             line
             for operand in self.operands.matrices
             for line in under(self.choices.reading(operand.name, self.inside), [self.places.base_of(operand)])
@@ -229,10 +229,10 @@ class ContractionKernels(Sums):
 
     def described(self, knows: bool) -> Lines:
         """The sums of a tile whose blocks are copied by TMA; the loop may know of matrices that do not exist."""
-        lines = Lines(setup=[*self.places.picks(self.operands.matrices), *self.limit()])
+        lines = Lines(setup=[*self.places.gathers(self.operands.matrices), *self.limit()])
 
         def read(operand: Operand, half: str = "") -> list[Line]:
-            matrix = V[f"{operand.name}_at"].to("tl.int32") if self.places.is_picked(operand.name) else V.matrix
+            matrix = V[f"{operand.name}_at"].to("tl.int32") if self.places.is_gathered(operand.name) else V.matrix
             return [copied(operand.name, operand.side, operand.flag, self.is_batched(operand), half, matrix)]
 
         if joined := self.operands.joined:
@@ -276,21 +276,21 @@ class ContractionKernels(Sums):
     # Arguments, in the order in which the runtime's `contraction` passes them
 
     @cached_property
-    def beside(self) -> Mapping[str, tuple[Argument, ...]]:
+    def extras(self) -> Mapping[str, tuple[Argument, ...]]:
         """The arguments in addition to matrices and results with all rows and columns, by the lines that read them: of
         the loop, of both, or of the epilogue.
         """
-        lines = Lines(setup=[*self.places.picks(self.operands.matrices), *self.limit()])
+        lines = Lines(setup=[*self.places.gathers(self.operands.matrices), *self.limit()])
         self.block(lines, self.places.read_by_pointer)
         casts = param_casts(self.op, self.compute)
-        parts = [*self.start_of_group, *lines.setup, *lines.loop], [*self.read_partials(), *self.after()]
-        before, after = (names_of([*needed_by(part, casts), *part]) for part in map(nested, parts))
+        stages = [*self.start_of_group, *lines.setup, *lines.loop], [*self.read_partials(), *self.after()]
+        before, after = (names_of([*needed_by(stage, casts), *stage]) for stage in map(nested, stages))
         groups = {"loop": before - after, "both": before & after, "epilogue": after - before}
         candidates = self.candidates()
         return {use: tuple(one for one in candidates if one.name in names) for use, names in groups.items()}
 
     def spelled(self, *uses: str) -> list[str]:
-        return [argument.spelling for use in uses for argument in self.beside[use]]
+        return [argument.spelling for use in uses for argument in self.extras[use]]
 
     @property
     def full(self) -> tuple[str, ...]:
@@ -323,8 +323,8 @@ class ContractionKernels(Sums):
                 return [*pointers, *self.lengths, "steps", *steps, *self.spelled("loop", "both", "epilogue")]
             case "tma_kernel":
                 written = [f"{name}_{kind}" for name in self.full for kind in ("desc", "ptr")]
-                beside = self.spelled("loop", "both", "epilogue")
-                return [*described, *written, *self.lengths, "n_tiles", *beside, *self.flags]
+                extras = self.spelled("loop", "both", "epilogue")
+                return [*described, *written, *self.lengths, "n_tiles", *extras, *self.flags]
             case "stream_k_kernel":
                 return [*described, *partials, *self.lengths, *SPLIT, *self.spelled("loop", "both"), *self.flags]
         return [*results, *partials, *self.lengths[:2], *SPLIT, *self.spelled("both", "epilogue")]

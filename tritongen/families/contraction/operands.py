@@ -13,7 +13,7 @@ from ...lowering.tile import needed
 from ...passes.contractions import Contraction
 from ...passes.factors import SHORTEST, dtypes_of, multiplied, not_as_floats
 from ...passes.structure import references
-from ...spec.types import FLOAT8S, FLOATS, Input, are_alike
+from ...spec.types import FLOAT8S, FLOATS, Input, have_same_dtype
 
 BYTES = ("bool", "uint8", "int8", "int16")  # integers of fewer bits than tensor cores of float64 take
 
@@ -91,7 +91,7 @@ def operands_of(op: Op, contraction: Contraction) -> Operands:
     names = {(name, n): None for side, n in sides for name in tensors_of(op, side)}
     matrices = tuple(Operand(op.input(name), n) for name, n in names if _is_matrix(op, contraction, name, n))
     inside = tuple(dict.fromkeys(name for name, _ in names))
-    one_kind = are_alike([one.tensor.type for one in matrices])
+    one_kind = have_same_dtype([one.tensor.type for one in matrices])
     dtypes = {*chain.from_iterable(operand.tensor.type.dtypes for operand in matrices)}
     float8 = contraction.is_plain and dtypes <= set(FLOAT8S)
     converts = not (contraction.is_plain and (one_kind or float8))

@@ -7,7 +7,7 @@ from itertools import groupby, takewhile
 
 from ...lang.ir import Op
 from ...passes.contractions import Contraction
-from ...passes.picked import Picked, as_batches
+from ...passes.gathered import Gathered, as_batches
 from ...passes.structure import Program
 from ...spec.types import FLOATS
 
@@ -17,12 +17,12 @@ class ContractionProgram(Program):
     """An operator whose reductions are sums of products; `over` are the axes that those are summed over."""
 
     contraction: Contraction
-    picked: tuple[Picked, ...] = ()
+    gathered: tuple[Gathered, ...] = ()
 
     @property
     def seen(self) -> Op:
         """The operator as kernels see it: with a matrix for each of the batch, whatever those are picked of."""
-        return as_batches(self.op, self.picked)
+        return as_batches(self.op, self.gathered)
 
 
 def is_one_matmul(program: ContractionProgram) -> bool:

@@ -14,7 +14,7 @@ from ..family import MultiStepProgram, Step
 from ..matmul_sizes import Length, MatmulStepsSizes, number
 from .program import ContractionProgram
 
-PICKED = 64  # matrices that a batch is picked of
+GATHERED = 64  # matrices that a batch is picked of
 
 
 @dataclass(frozen=True)
@@ -28,21 +28,21 @@ class MatmulShapes(Shapes):
     def contraction(self) -> Contraction:
         return self.program.contraction
 
-    def beside_fixed(self, axis: str, length: int) -> int:
+    def with_fixed(self, axis: str, length: int) -> int:
         """How long an axis is where axes of fixed sizes make a side of a matmul with it: two, if any."""
         sides = self.contraction.rows, self.contraction.cols, self.contraction.inner
         sizes = dict(self.program.op.sizes)
-        fixed = math.prod(sizes.get(beside, 1) for side in sides if axis in side for beside in side)
+        fixed = math.prod(sizes.get(other, 1) for side in sides if axis in side for other in side)
         return max(min(2, length), -(-length // fixed))
 
     def sides(self, rows: int, cols: int, inner: int) -> tuple[int, ...]:
         """A matmul of such sides, a few in a batch; several axes make a side about so long."""
         contraction = self.contraction
-        lengths = dict.fromkeys(contraction.batch, 3) | {one.axis: 4 for one in self.program.picked}
+        lengths = dict.fromkeys(contraction.batch, 3) | {one.axis: 4 for one in self.program.gathered}
         for side, length in ((contraction.rows, rows), (contraction.cols, cols), (contraction.inner, inner)):
             free = [axis for axis in side if axis in self.axes]
             lengths |= dict.fromkeys(free[1:], 2)
-            lengths |= {axis: self.beside_fixed(axis, -(-length // 2 ** (len(free) - 1))) for axis in free[:1]}
+            lengths |= {axis: self.with_fixed(axis, -(-length // 2 ** (len(free) - 1))) for axis in free[:1]}
         return tuple(self.fitting(lengths)[axis] for axis in self.axes)
 
     def large(self) -> list[tuple[int, ...]]:
@@ -81,15 +81,15 @@ class MatmulSizes(MatmulStepsSizes):
     """The lengths of the axes of a matmul: as in a multi-step plan of this one step."""
 
     def __init__(self, step: Step, program: ContractionProgram, spec: Spec) -> None:
-        self.contraction, self.picked = program.contraction, [one.axis for one in program.picked]
+        self.contraction, self.gathered = program.contraction, [one.axis for one in program.gathered]
         super().__init__(MultiStepProgram(program.op, program.over, (step,)), spec)
 
     def assigned(self, known: Mapping[str, Length], spec: Spec) -> dict[str, Length]:
-        return super().assigned({**dict.fromkeys(self.picked, number(PICKED)), **known}, spec)
+        return super().assigned({**dict.fromkeys(self.gathered, number(GATHERED)), **known}, spec)
 
     def view(self) -> dict[str, Any]:
         one = self.contraction
-        every = dict.fromkeys((*self.picked, *one.batch, *one.rows, *one.cols, *one.inner))
+        every = dict.fromkeys((*self.gathered, *one.batch, *one.rows, *one.cols, *one.inner))
         sides = (self.product(side) for side in (one.rows, one.cols, one.inner))
         matrices = number(2 * len(one.products)) * self.product(one.batch)
         return {

@@ -34,7 +34,7 @@ class Lines:
 
     def nested(self) -> Lines:
         """The same lines nested in the branches of their conditions."""
-        return Lines(*([*nested(part)] for part in (self.setup, self.loop, self.end)))
+        return Lines(*([*nested(lines)] for lines in (self.setup, self.loop, self.end)))
 
 
 class Sums:
@@ -60,7 +60,7 @@ class Sums:
             self.compute,
             contraction=contraction,
             matrices=self.operands.names,
-            picked=program.picked,
+            gathered=program.gathered,
             restored=self.operands.widened_integers,
         )
         self.assembler = Assembler(self.places)
@@ -257,7 +257,7 @@ class Sums:
     @property
     def existing(self) -> Expr | None:
         """Whether all gathered matrices exist; None where there are none."""
-        return joined(*(V[f"{one.name}_exists"] for one in self.places.picked))
+        return joined(*(V[f"{one.name}_exists"] for one in self.places.gathered))
 
 
 def _padding_value(op: Op, node: Node, inner: tuple[str, ...]) -> str:

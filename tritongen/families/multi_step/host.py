@@ -67,7 +67,7 @@ class MultiStepModule(Common):
         own = (replace(t, type=replace(t.type, shape=plain_shape(t.type.axes))) for t in program.op.inputs)
         name, inputs = self.host.operator, (*own, *shapes, *of_dtype)
         enclosing = replace(program.op, name=name, inputs=inputs, by_row=frozenset())
-        self.enclosing = Enclosing(enclosing, alike=self.host.alike(), is_gradient=around.is_gradient)
+        self.enclosing = Enclosing(enclosing, same_dtypes=self.host.same_dtypes(), is_gradient=around.is_gradient)
         self.shape_names = {tensor.name for tensor in shapes}
         self.paths = paths_of(program.steps, program.op)
         self.steps = tuple(map(self.informed, program.steps))
@@ -94,8 +94,8 @@ class MultiStepModule(Common):
         tensors, gone = (*op.inputs, *self.enclosing.forward.inputs), absent | self.op.chosen
         there = [t for t in tensors if t.name not in gone and t.default is None]
         first = {t.type.variable: t.name for t in reversed(there) if t.type.variable}
-        alike = {t.name: first[t.type.variable] for t in tensors if t.name in gone and t.type.variable in first}
-        program = step.family.take(with_dtypes(op, alike)) if alike else replace(step.program, op=op)
+        renames = {t.name: first[t.type.variable] for t in tensors if t.name in gone and t.type.variable in first}
+        program = step.family.take(with_dtypes(op, renames)) if renames else replace(step.program, op=op)
         assert program is not None
         return replace(step, program=replace(program, op=without_optional(program.op, absent)))
 
@@ -112,7 +112,7 @@ class MultiStepModule(Common):
         is_returned = any(one.output.name == result.output.name for one in self.op.results)
         if is_returned and (own is None or self.around.register != "none"):
             return None
-        if not self.is_alike(own.dtype if own else Dtype("any", (name,)), result.dtype):
+        if not self.has_same_dtype(own.dtype if own else Dtype("any", (name,)), result.dtype):
             return None
         return spread(V[name], tuple(names.get(axis, axis) for axis in axes), list(result.axes))
 
@@ -152,16 +152,16 @@ class MultiStepModule(Common):
         viewed = {*self.views, *(tensor.name for one in self.steps for tensor in one.op.inputs
                                  if one.op.results[0].output.name in self.views)}  # fmt: skip
         free = [name for name in shaped if name in last and name not in {*taken, *viewed}]
-        return next((name for name in free if self.is_alike(self.made[name].dtype, first.dtype)), "")
+        return next((name for name in free if self.has_same_dtype(self.made[name].dtype, first.dtype)), "")
 
-    def is_alike(self, one: Dtype, other: Dtype) -> bool:
+    def has_same_dtype(self, one: Dtype, other: Dtype) -> bool:
         """Whether two dtypes certainly are the same, whatever dtypes the inputs have."""
         return one.rule == other.rule != "compute" and self.types(one) == self.types(other)
 
     def types(self, dtype: Dtype) -> set[str]:
         """The type variables, or else the inputs, that promote to a dtype."""
         variables = {tensor.name: tensor.type.variable for tensor in (*self.enclosing.forward.inputs, *self.op.inputs)}
-        first = {name: leaf for leaf, name in self.enclosing.alike}
+        first = {name: leaf for leaf, name in self.enclosing.same_dtypes}
         found: set[str] = set()
         for leaf in dtype.leaves:
             own = first.get(leaf, leaf)

@@ -25,8 +25,8 @@ class RowsModule(RowSizes):
         program = row_after_row(program, around)
         plan = self.plan = kind(program, autotune)
         # No cooperative launches in searches or registered operators; a gradient takes more registers.
-        launches_alike = not autotune and around.register == "none" and not around.is_gradient
-        self.shared = share_rows(program) if launches_alike and program.reductions else None
+        may_cooperate = not autotune and around.register == "none" and not around.is_gradient
+        self.shared = share_rows(program) if may_cooperate and program.reductions else None
         kernels = [*plan.kernels.values(), *([self.shared.kernel] if self.shared else [])]
         super().__init__(program, autotune, plan.space, plan.compute, kernels, around)
         self.registers, self.partial = plan.kernels.get("registers"), plan.kernels.get("partial")

@@ -14,9 +14,9 @@ from functools import cached_property
 
 from ...lang.ir import Path, Reduce, Value, is_order
 from ...lang.promotion import is_float8
-from ...lowering.accumulate import PART, ROW, Running, Span, State, running, running_exp, running_sum
+from ...lowering.accumulate import CHUNK, ROW, Running, Span, State, running, running_exp, running_sum
 from ...lowering.lower import Lowering
-from ...lowering.positions import PARTS, SPLIT_LANES, TILE, cols_from
+from ...lowering.positions import CHUNKS, SPLIT_LANES, TILE, cols_from
 from ...lowering.tile import needed
 from ...lowering.views import Argument, Kernel, Pass
 from ...nest.access import Access, Address
@@ -248,34 +248,34 @@ class RowBuilder(Rows):
 
     def partial(self) -> Kernel:
         """The first stage of a split: each program stores the merged states of a chunk of each row."""
-        running = self.running(self.reductions, PART)
+        running = self.running(self.reductions, CHUNK)
         merges = self.each(running, lambda state: (*state.lanes, *state.merge))
         if any(state.counts for _, state in running):
-            merges.insert(0, Let(PART.count, V.end - PART.first))
-        stores = self.each(running, lambda state: [store_part(name, V.slots) for name in state.names])
+            merges.insert(0, Let(CHUNK.count, V.end - CHUNK.first))
+        stores = self.each(running, lambda state: [store_partial(name, V.slots) for name in state.names])
         stores.insert(0, Let("slots", V.rows * V.n_splits + V.split))
         doc = "First stage for few long rows: each program reduces a part of a row."
         names = [name for _, state in running for name in state.names]
-        return self.of_parts("partial_kernel", doc, merges, stores, (*part_pointers(names), *SPLITS))
+        return self.reducing_chunks("partial_kernel", doc, merges, stores, (*partial_pointers(names), *SPLITS))
 
     def sums(self) -> Kernel:
         """The loop along full rows, or chunks of few long ones, whose partial sums the runtime reduces."""
-        merges = self.each(self.running(self.reductions, PART), lambda run: (*run.lanes, *run.merge))
+        merges = self.each(self.running(self.reductions, CHUNK), lambda run: (*run.lanes, *run.merge))
         finish = self.each(self.running(self.reductions), lambda run: run.finish)
         stores = [*finish, Accumulate("rows", "+", V.split * V.n_rows), *self.assembler.stores(self.op.results)]
         doc = "Loops along each row, or a part of it if rows are few; each lane accumulates its own columns."
-        return self.of_parts("loop_kernel", doc, merges, stores, SPLITS[1:])
+        return self.reducing_chunks("loop_kernel", doc, merges, stores, SPLITS[1:])
 
-    def of_parts(
+    def reducing_chunks(
         self, suffix: str, doc: str, merges: list[Line], stores: list[Line], further: tuple[Argument, ...]
     ) -> Kernel:
         """A kernel that reduces a chunk of each row, and merges the states of its lanes."""
         lowering, known = self.lowering(), set[str]()
         before = self.finish(self.arguments(self.reductions), known, lowering)
-        (walk,) = self.walks([self.reductions], known, lowering, PART)
+        (walk,) = self.walks([self.reductions], known, lowering, CHUNK)
         reads = self.assembler.reads([*self.arguments(self.reductions), *self.reductions], cols=False)
         setup = [*self.assembler.bases(()), *reads, *before]
-        return self.assembler.part(suffix, doc, setup, replace(walk, after=tuple(merges)), stores, ((), further))
+        return self.assembler.by_chunks(suffix, doc, setup, replace(walk, after=tuple(merges)), stores, ((), further))
 
     def combine(self) -> Kernel:
         """The second stage of a split: merges the partial states of each row and finishes."""
@@ -288,7 +288,7 @@ class RowBuilder(Rows):
         doc = "Second stage for few long rows: merges the partial results of each row."
         counts = any(run.counts for _, run in self.running(self.reductions))  # how many columns a chunk has
         further = (self.partials(), SPLITS if counts else SPLITS[:1])
-        return self.assembler.kernel("combine_kernel", doc, setup, [BLANK, *PARTS, *lines], stores, further=further)
+        return self.assembler.kernel("combine_kernel", doc, setup, [BLANK, *CHUNKS, *lines], stores, further=further)
 
     def mapping(self) -> Kernel:
         """The second stage of a split that is broadcast back: each program merges the partial states of a row, and
@@ -310,7 +310,7 @@ class RowBuilder(Rows):
         row_lines += self.assembler.stores(self.row_results)
         stores = _once(nested(row_lines)) if row_lines else []
         doc = "Second stage for few long rows: each program merges the partial results of a row and maps its part."
-        return self.assembler.part("map_kernel", doc, setup, walk, stores, (self.partials(), SPLITS))
+        return self.assembler.by_chunks("map_kernel", doc, setup, walk, stores, (self.partials(), SPLITS))
 
     def merged(self, mask: Expr) -> list[Line]:
         """The partial states of a row, loaded and merged."""
@@ -326,14 +326,14 @@ class RowBuilder(Rows):
 
     def partials(self) -> tuple[Argument, ...]:
         """The pointers to the partial states that a split stores."""
-        return part_pointers([state.name for _, run in self.running(self.reductions) for state in run.states])
+        return partial_pointers([state.name for _, run in self.running(self.reductions) for state in run.states])
 
 
-def part_pointers(states: Iterable[str]) -> tuple[Argument, ...]:
+def partial_pointers(states: Iterable[str]) -> tuple[Argument, ...]:
     return tuple(Argument(f"{name}_partial_ptr", V[f"{name}_partial"]) for name in states)
 
 
-def store_part(name: str, *at: Term) -> Line:
+def store_partial(name: str, *at: Term) -> Line:
     """The store of a program's partial state of a row."""
     return Do(tl.store(Address(f"{name}_partial_ptr", at).value, name, mask=V.row_mask))
 

@@ -16,7 +16,7 @@ from ...lowering.tile import Tile, needed
 from ...lowering.views import Kernel
 from ...nest.ir import Do, Let, Line
 from ...nest.values import Expr, Term, V, runtime, tl
-from ...passes.exponentials import exp_pairs, tells_of_nan, walks
+from ...passes.exponentials import exp_pairs, propagates_nan, walks
 from ...passes.structure import Program, guaranteed_axes
 from ...spec.types import Input
 
@@ -96,7 +96,7 @@ class Rows:
         total = next((name for name, largest in self.pairs.items() if largest == value), None)
         if total is None or value.name in self.exact:
             return False
-        return tells_of_nan(self.op, value, self.op.value(total))
+        return propagates_nan(self.op, value, self.op.value(total))
 
     # CTAs that share rows
 
@@ -171,7 +171,7 @@ class Rows:
             return None
         mean = replace(node, kind="mean", correction=0)
         var = next(value for value in self.program.reductions if value.node == node)
-        return next((v for v in self.program.reductions if v.node == mean and self.choices.alike(v, var)), None)
+        return next((v for v in self.program.reductions if v.node == mean and self.choices.same_paths(v, var)), None)
 
     def means_first(self, values: list[Value]) -> list[Value]:
         """The values in order, but each mean before the variances that use it."""

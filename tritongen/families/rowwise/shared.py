@@ -118,7 +118,7 @@ class SharedRows(RowBuilder):
         # They arrive while the CTA waits for the partial results of others.
         inside = self.assembler.reads(rest, False, True)
         for word, (value, run) in enumerate(states):
-            following += self.part(value, run, lowering)
+            following += self.chunk_states(value, run, lowering)
             row = V.rows if len(states) == 1 else V.rows * len(states) + word
             absent = [state.identity for state in run.states]
             publish, receive = self.exchange(V.mailbox_ptr + row * V.CTAS_PER_ROW, run.names, absent)
@@ -140,7 +140,7 @@ class SharedRows(RowBuilder):
         further = ((Argument("mailbox_ptr", V.mailbox),), ())
         return self.assembler.along_rows("cooperative_kernel", doc, before, stages, further=further)
 
-    def part(self, value: Value, run: Running, lowering: Lowering) -> list[Line]:
+    def chunk_states(self, value: Value, run: Running, lowering: Lowering) -> list[Line]:
         """The states of a CTA's chunk of a row."""
         node = value.node
         assert isinstance(node, Reduce)

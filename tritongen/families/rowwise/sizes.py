@@ -46,9 +46,9 @@ class RowSizes(Common):
     def args(self, kernel: Kernel) -> tuple[Term, ...]:
         """The arguments of a kernel: its tensors, sizes and params."""
         tensors, params = self.given(kernel)
-        return tensors, self.taken(kernel), params
+        return tensors, self.passed(kernel), params
 
-    def taken(self, kernel: Kernel) -> Term:
+    def passed(self, kernel: Kernel) -> Term:
         """The part of `sizes` that a kernel takes."""
         own, every = self.own_sizes(kernel), self.every
         if own == every:

@@ -57,10 +57,10 @@ class Blocks:
     def split_condition(self, op: Op, test: Node) -> tuple[Node | None, Node | None]:
         """The conjuncts of a condition that hold in full blocks, and the rest, to be computed; None if empty."""
         terms = [*conjuncts(op, test)]
-        implied = [part for part in terms if resolve(op, part) in self.decided]
+        implied = [term for term in terms if resolve(op, term) in self.decided]
         if len(implied) in (0, len(terms)):
             return (test, None) if implied else (None, test)
-        return _all_of(implied), _all_of([part for part in terms if part not in implied])
+        return _all_of(implied), _all_of([term for term in terms if term not in implied])
 
     @property
     def values(self) -> list[Node]:
@@ -70,13 +70,13 @@ class Blocks:
         ranges = (self.tiles.some, self.tiles.every, *([self.gap] if self.gap else []))
         ends = [end for one in ranges for end in (one.first, one.last)]
         every = (*ends, self.tiles.empty, self.tiles.full)
-        return [part.node for end in every for part in subexpressions(end) if isinstance(part, Value)]
+        return [inner.node for end in every for inner in subexpressions(end) if isinstance(inner, Value)]
 
     @property
     def compared(self) -> tuple[tuple[Load, str], ...]:
         """The integers by which blocks are recognised as disjoint from the tile, each with its axis."""
         found = extremes_of(self.tiles.empty, self.tiles.full) if self.tiles is not None else []
-        return tuple(dict.fromkeys((part.node, part.axis) for part in found if isinstance(part.node, Load)))
+        return tuple(dict.fromkeys((extreme.node, extreme.axis) for extreme in found if isinstance(extreme.node, Load)))
 
     @property
     def finds_full(self) -> bool:
@@ -100,9 +100,9 @@ class Blocks:
         """Whether the limits are equivalent to a condition."""
         return self.limits is not None and conditions_of(op, test) == self.ranged
 
-    def alone(self, part: Expression) -> Expression:
+    def alone(self, inner: Expression) -> Expression:
         """A subexpression for a tile of one row, where the first row is the last."""
-        return First(self.rows) if part == Last(self.rows) else part
+        return First(self.rows) if inner == Last(self.rows) else inner
 
     @property
     def limits_by_row(self) -> list[str]:
@@ -145,7 +145,7 @@ def blocks_of(op: Op, stream: Stream) -> Blocks:
     tiles = tiles_of(op, condition, stream.rows, stream.streamed, extremes=False)
     # A block is full if all conditions hold that no range implies, including those on integers along the rows.
     tests = (tiles_of(op, condition, stream.rows, stream.streamed).empty, tiles.full)
-    empty, full = (test if _tells(op, test, stream) else FALSE for test in tests)
+    empty, full = (test if _is_determined(op, test, stream) else FALSE for test in tests)
     tiles = replace(tiles, empty=empty, full=full if empty != FALSE else FALSE)
     rest = frozenset() if tiles.rest is None else conditions_of(op, tiles.rest)
     every = conditions_of(op, condition)
@@ -161,12 +161,14 @@ def _all_of(conditions: list[Node]) -> Node:
     return reduce(lambda one, other: applied("bitwise_and", one, other), conditions)
 
 
-def _tells(op: Op, empty: Expression, stream: Stream) -> bool:
+def _is_determined(op: Op, empty: Expression, stream: Stream) -> bool:
     """Whether integers determine which blocks are empty, all of them inputs along the rows or the streamed axis."""
     found = extremes_of(empty)
-    if not any(part.axis == stream.streamed for part in found):
+    if not any(extreme.axis == stream.streamed for extreme in found):
         return False
-    return all(isinstance(part.node, Load) and _is_along(op, part.node, part.axis, stream) for part in found)
+    return all(
+        isinstance(extreme.node, Load) and _is_along(op, extreme.node, extreme.axis, stream) for extreme in found
+    )
 
 
 def _is_along(op: Op, load: Load, axis: str, stream: Stream) -> bool:
@@ -178,7 +180,7 @@ def _is_along(op: Op, load: Load, axis: str, stream: Stream) -> bool:
 
 
 def extremes_of(*tests: Expression) -> list[Extreme]:
-    return [part for test in tests for part in subexpressions(test) if isinstance(part, Extreme)]
+    return [inner for test in tests for inner in subexpressions(test) if isinstance(inner, Extreme)]
 
 
 def _masks(op: Op, stream: Stream) -> list[Mask | None]:
@@ -191,8 +193,8 @@ def _masks(op: Op, stream: Stream) -> list[Mask | None]:
         assert isinstance(node, Reduce)
         found.append(mask_of(op, node.arg, float("-inf")))
     for one in (one for one in stream.sums if not one.is_rescaled):
-        runs = (part for part in below(op, one.factor) if isinstance(part, Call) and part.function in VANISHING)
-        choices = [*((part.args[0], float("-inf")) for part in runs), (one.factor, 0.0)]
+        runs = (inner for inner in below(op, one.factor) if isinstance(inner, Call) and inner.function in VANISHING)
+        choices = [*((inner.args[0], float("-inf")) for inner in runs), (one.factor, 0.0)]
         found.append(next(filter(None, (mask_of(op, *way) for way in choices)), None))
     return found
 
@@ -203,7 +205,7 @@ def below(op: Op, node: Node) -> list[Node]:
         case Ref(name=name):
             return below(op, op.value(name).node)
         case Call(function="mul", args=args):
-            return [part for arg in args for part in below(op, arg)]
+            return [inner for arg in args for inner in below(op, arg)]
         case Call(function="div", args=(above, _)):
             return below(op, above)
     return [node]
@@ -217,7 +219,7 @@ def is_finite_past_the_end(op: Op, node: Node, stream: Stream) -> bool:
         case Ref(name=name):
             return is_finite_past_the_end(op, op.value(name).node, stream)
         case Call(function="mul", args=args):
-            return all(is_finite_past_the_end(op, part, stream) for part in args)
+            return all(is_finite_past_the_end(op, arg, stream) for arg in args)
         case Call(function="div", args=(above, divisor)) if stream.streamed not in divisor.axes:
             return is_finite_past_the_end(op, above, stream)
         case Load(at=at):

@@ -8,8 +8,8 @@ from ...diagnostics.report import Mistake
 from ...emit.host_checks import tuple_text
 from ...emit.module import Around, Module
 from ...lang.ir import Op
+from ...passes.gathered import with_gathers_inside
 from ...passes.paged import Pages, pages_of
-from ...passes.picked import with_picks_inside
 from ...passes.rounded_weights import weights_before_casts
 from ...spec.types import BATCH, Schedule, Spec
 from ...testing.tests import FamilyTests, text_of
@@ -36,7 +36,7 @@ class Streaming(Family[StreamingProgram]):
 
     def take(self, op: Op) -> StreamingProgram | None:
         given, pages = op, pages_of(op)
-        op = op if pages is None else pages.joined(with_picks_inside(op))
+        op = op if pages is None else pages.joined(with_gathers_inside(op))
         if not sums_of_sums(op):
             return None
         found = stream_of(op, self.is_narrow)

@@ -68,13 +68,13 @@ def _reads_plainly(op: Op, stream: Stream) -> bool:
     return (
         all(tensor.default is None for tensor in op.inputs)
         and all(tensor in tiled or not pair <= set(tensor.type.axes) for tensor in op.inputs)
-        and not any(isinstance(part, Load) and part.at for part in op.nodes)
+        and not any(isinstance(node, Load) and node.at for node in op.nodes)
     )
 
 
 def _spills(op: Op) -> bool:
     """Whether two sums leave too few registers for tanh of scores: the plain kernel is faster by 8 % then."""
-    return any(isinstance(part, Call) and part.function == "tanh" for part in op.nodes)
+    return any(isinstance(node, Call) and node.function == "tanh" for node in op.nodes)
 
 
 @dataclass(frozen=True, slots=True)

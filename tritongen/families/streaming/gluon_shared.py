@@ -276,5 +276,5 @@ def reads_matrices_behind(op: Op, stream: Stream) -> bool:
     refs = op.refs
     sums = {one.name for one in stream.sums}
     behind = (value for value in op.values if value.name not in sums and sums & reached(refs, [value.name], ()))
-    loads = (part for value in behind for part in walk(value.node) if isinstance(part, Load))
+    loads = (node for value in behind for node in walk(value.node) if isinstance(node, Load))
     return any(set(load.axes) & set(stream.widths) for load in loads)

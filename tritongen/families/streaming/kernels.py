@@ -109,7 +109,7 @@ class Builder:
 
     def lowered_by(self, lowering: type[L]) -> L:
         places, stream = self.places, self.stream
-        has_powers = any(is_below(part) for part in self.op.nodes)
+        has_powers = any(is_below(node) for node in self.op.nodes)
         return lowering(
             self.op,
             self.compute,
@@ -266,9 +266,9 @@ class Builder:
     def row_sum(self, value: Value) -> None:
         """A sum across rows of matrices of the tile."""
         assert isinstance(value.node, Reduce)
-        for part in walk(value.node.arg):
-            if isinstance(part, Load):
-                self.row_tile(part)
+        for node in walk(value.node.arg):
+            if isinstance(node, Load):
+                self.row_tile(node)
         self.lowering.begin(value.name)
         self.in_row_sum = True
         summed = self.lowering.expression(value.node.arg)
@@ -556,13 +556,13 @@ class Reduction(Builder):
 
     def merge(self, name: str, address: Expr) -> None:
         """Merges the next partial sums into an accumulator; the maximum that they are taken below comes first."""
-        part, lines = f"{name}_partial", self.lines.loop
+        partial, lines = f"{name}_partial", self.lines.loop
         other = partial_sums.LEAST if name == self.stream.largest else NOTHING
-        lines.append(Let(part, tl.load(address, mask=V.split_mask, other=other)))
+        lines.append(Let(partial, tl.load(address, mask=V.split_mask, other=other)))
         if name == self.stream.largest:
-            lines.append(Let(f"{name}, shrink, rescale", runtime[f"merge_max{self.low}"](name, part)))
+            lines.append(Let(f"{name}, shrink, rescale", runtime[f"merge_max{self.low}"](name, partial)))
             return
-        added, so_far = V[part], V[name]
+        added, so_far = V[partial], V[name]
         if self.sums[name].is_rescaled:
             added, so_far = added * V.shrink, so_far * V.rescale
         lines.append(Let(name, so_far + tl.sum(added, 0, keep_dims=True)))

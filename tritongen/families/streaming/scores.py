@@ -53,8 +53,8 @@ def scale_of(op: Op, score: str, stream: Stream) -> tuple[Node | None, Node]:
 
 def is_exponent_alone(op: Op, score: str, stream: Stream) -> bool:
     """Whether scores are read only as exponents below the largest, and by that maximum itself."""
-    uses = [part for part in op.nodes if isinstance(part, Ref) and part.name == score]
-    exponents = [part for part in op.nodes if is_exponent(part, score, stream.largest)]
+    uses = [node for node in op.nodes if isinstance(node, Ref) and node.name == score]
+    exponents = [node for node in op.nodes if is_exponent(node, score, stream.largest)]
     return len(uses) <= len(exponents) + 1
 
 
@@ -107,8 +107,8 @@ def to_base2(op: Op, stream: Stream) -> tuple[Node | None, Value | None]:
     """The scale of scores whose exponentials are taken below per-row or per-column values, and the scores with a
     factor in its place that converts them to base 2; None for both if a line reads the scores otherwise.
     """
-    names = [name for part in op.nodes if (name := _score_of(part, stream))]
-    uses = [part for part in op.nodes if isinstance(part, Ref) and part.name in names]
+    names = [name for inner in op.nodes if (name := _score_of(inner, stream))]
+    uses = [inner for inner in op.nodes if isinstance(inner, Ref) and inner.name in names]
     if len({*names}) != 1 or len(uses) > len(names):
         return None, None
     value = op.value(names[0])
@@ -116,7 +116,7 @@ def to_base2(op: Op, stream: Stream) -> tuple[Node | None, Value | None]:
     if found is None:
         return None, None
     product = applied("mul", found.product, Ref("factor", (), value.node.dtype))
-    node = replaced(value.node, lambda part: product if part == found.node else part)
+    node = replaced(value.node, lambda inner: product if inner == found.node else inner)
     return found.scale, replace(value, node=node)
 
 
@@ -256,5 +256,5 @@ class _Term:
         return any(name == one.name for one in self.stream.scores)
 
     def has_scores(self, node: Node) -> bool:
-        names = [part.name for part in walk(node) if isinstance(part, Ref)]
+        names = [inner.name for inner in walk(node) if isinstance(inner, Ref)]
         return any(self.is_product(name) or self.has_scores(self.op.value(name).node) for name in names)

@@ -36,14 +36,14 @@ class StreamShapes(Shapes):
         return self.streaming.merged
 
     @property
-    def beside(self) -> tuple[str, ...]:
+    def axes_of_steps(self) -> tuple[str, ...]:
         """The axes of other steps alone."""
         op = self.streaming.op
         known = {axis for tensor in op.inputs for axis in tensor.type.axes}
         return tuple(axis for axis in self.axes if axis not in known)
 
     def lengths_of(self, rows: int, streamed: int, widths: int, batch: int = 2) -> tuple[int, ...]:
-        lengths = dict.fromkeys(self.axes, batch) | dict.fromkeys(self.beside, widths)
+        lengths = dict.fromkeys(self.axes, batch) | dict.fromkeys(self.axes_of_steps, widths)
         for axis in self.stream.widths:
             lengths |= self.merged.lengths(axis, widths, dict(self.program.op.sizes))
         lengths |= {self.stream.rows: rows} | self.positions(streamed)

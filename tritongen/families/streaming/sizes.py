@@ -171,10 +171,10 @@ class _Row:
         """The expression where the first row of the tile is its last, and params have their values."""
         return unheld(replaced(expression, self.leaf))
 
-    def leaf(self, part: Expression) -> Expression:
-        match part:
+    def leaf(self, inner: Expression) -> Expression:
+        match inner:
             case Number() | First(axis=self.axis):
-                return part
+                return inner
             case Last(axis=self.axis):
                 return First(self.axis)
             case Value(node=Size(over=(axis,))) if axis in self.lengths:

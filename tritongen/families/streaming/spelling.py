@@ -71,14 +71,14 @@ class Spelling:
     def sum(self, expression: Sum) -> Expr:
         constant, terms = expression.constant, list[tuple[Expr, int]]()
         for term, factor in expression.terms:
-            parts = self.last(term.axis) if isinstance(term, Last) and factor == 1 else (self.of(term),)
-            if constant > 0 and parts == (V.first_row, V.BLOCK_M - 1):  # One beyond the last is a block on.
-                parts, constant = (V.first_row, V.BLOCK_M), constant - 1
-            terms += [(part, factor) for part in parts]
+            values = self.last(term.axis) if isinstance(term, Last) and factor == 1 else (self.of(term),)
+            if constant > 0 and values == (V.first_row, V.BLOCK_M - 1):  # One beyond the last is a block on.
+                values, constant = (V.first_row, V.BLOCK_M), constant - 1
+            terms += [(value, factor) for value in values]
         (first, factor), *others = terms
         found = first if factor == 1 else -first if factor == -1 else factor * first
-        for part, factor in [*others, *([(expr(1), constant)] if constant else [])]:
-            times = expr(abs(factor)) if part == expr(1) else part if abs(factor) == 1 else abs(factor) * part
+        for value, factor in [*others, *([(expr(1), constant)] if constant else [])]:
+            times = expr(abs(factor)) if value == expr(1) else value if abs(factor) == 1 else abs(factor) * value
             found = found + times if factor > 0 else found - times
         return found
 
@@ -195,7 +195,7 @@ class Spelling:
     def extremes(self, tiles: Tiles, axis: str, integers: Callable[[Load, str], Expr]) -> list[Line]:
         """The minimum and maximum of the integers along an axis: of the tile, or of each block."""
         over = 0 if axis == self.blocks.rows else 1
-        named = {(part.node, part.kind) for part in extremes_of(tiles.empty, tiles.full)}
+        named = {(extreme.node, extreme.kind) for extreme in extremes_of(tiles.empty, tiles.full)}
         lines: list[Line] = []
         for load in (load for load, along in self.blocks.compared if along == axis):
             met = f"{load.name}_met"

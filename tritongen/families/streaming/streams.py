@@ -100,7 +100,7 @@ def merged_axes(op: Op, streamed: str) -> MergedAxes:
     summed = [node for node in reductions if streamed in node.over]
     inside = {axis for node in nodes if streamed in node.axes and not isinstance(node, Load) for axis in node.axes}
     heads = {axis for node in reductions if streamed in node.axes for axis in node.over}
-    operands = (part for node in summed for part in node.arg.nodes if isinstance(part, Load))
+    operands = (inner for node in summed for inner in node.arg.nodes if isinstance(inner, Load))
     heads = heads.union(*(load.axes for load in operands))
     positions = set().union(*(node.over for node in filter(is_extremum, summed)))
     merged = axes_together(op, (heads - inside - {streamed} | positions) - {BATCH})
@@ -166,8 +166,8 @@ class Finder:
 
     def is_summed(self, node: Node) -> bool:
         """Whether a node depends on a reduction along the streamed axis."""
-        below = (part for name in self.needed([node]) for part in walk(self.op.value(name).node))
-        return any(isinstance(part, Reduce) and self.streamed in part.over for part in below)
+        below = (inner for name in self.needed([node]) for inner in walk(self.op.value(name).node))
+        return any(isinstance(inner, Reduce) and self.streamed in inner.over for inner in below)
 
     def factors(self, node: Node) -> Iterator[tuple[Node, bool]]:
         """The factors of a node, and whether each is a divisor; a line is one factor if all of its own stream."""
@@ -276,7 +276,7 @@ class Finder:
         ref = Ref(name, score.axes, score.dtype)
         values: list[Value] = []
         for value in op.values:
-            node = replaced(value.node, lambda part: ref if part == score else part)
+            node = replaced(value.node, lambda inner: ref if inner == score else inner)
             if node != value.node and all(one.name != name for one in values):
                 values.append(Value(name, score, ""))
             values.append(replace(value, node=node))
@@ -386,7 +386,7 @@ class Finder:
         return "reduces what is no product of two inputs over one axis"
 
     def has_powers(self, names: list[str]) -> bool:
-        return any(is_below(part) for name in names for part in walk(self.op.value(name).node))
+        return any(is_below(node) for name in names for node in walk(self.op.value(name).node))
 
     # Assembly
 
@@ -502,7 +502,7 @@ class Finder:
         exponentials, and masks and decays have positions; otherwise the widths have to be known.
         """
         every = [*(self.op.value(name).node for name in in_loop), *(one.factor for one in stream.sums)]
-        nodes = [node for part in every for node in walk(part)]
+        nodes = [node for root in every for node in walk(root)]
         sizes = dict(self.op.sizes)
         if any(sizes.get(axis, 0) > WIDEST_HEAD for axis in stream.widths):
             return False
@@ -518,7 +518,7 @@ def is_row_sum(value: Value, stream: Stream) -> bool:
     if not isinstance(node, Reduce) or node.kind != "sum" or len(node.over) > 1:
         return False
     inside = {*stream.batch, stream.group, stream.rows, *node.over}
-    loads = [part for part in walk(node.arg) if isinstance(part, Load)]
+    loads = [inner for inner in walk(node.arg) if isinstance(inner, Load)]
     plain = not references(node) and all(not load.at and set(load.axes) <= inside for load in loads)
     return plain and node.over[0] in stream.widths and all({stream.rows, *node.over} <= set(one.axes) for one in loads)
 
@@ -529,7 +529,7 @@ def is_exponential(op: Op, node: Node) -> bool:
         case Call(function="exp"):
             return True
         case Call(function="where", args=(_, *operands)) | Call(function="mul", args=operands):
-            return any(is_exponential(op, part) for part in operands)
+            return any(is_exponential(op, arg) for arg in operands)
     return False
 
 

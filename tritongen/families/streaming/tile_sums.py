@@ -148,8 +148,8 @@ class _TileBuilder(Builder):
         self.elements([Value("bounds", node, "") for node in self.met.values])
         self.lowering.begin("bounds", ())
         met = tl.where(Spelling(self.met, self.lowering.expression).meets, count, 0)
-        turns = Let("n_turns", met, comment="Fully masked tiles skip the loop.")
-        self.lines.bounds += [*self.lowering.pending, turns]
+        iterations = Let("n_turns", met, comment="Fully masked tiles skip the loop.")
+        self.lines.bounds += [*self.lowering.pending, iterations]
 
     def begin(self) -> None:
         if not self.stream.outer_axes:

@@ -77,16 +77,16 @@ def _split(t: Building, x: Value, sizes: Any, dim: int = 0) -> list[Value]:
     if len(lengths) == 1:
         return [x]
     if len(set(lengths)) == 1:
-        is_part = t.packet == "chunk" or not isinstance(sizes, int)
-        outer, inner = t.axes.divide(x.dims[place], len(lengths), outer_fixed=True, inner_fixed=not is_part)
+        is_counted = t.packet == "chunk" or not isinstance(sizes, int)
+        outer, inner = t.axes.divide(x.dims[place], len(lengths), outer_fixed=True, inner_fixed=not is_counted)
         t.axes.wish(outer, "P Q", 2)
         divided = x.with_dim(place, outer, inner)
         return [t.take(divided, place, one, ()) for one in range(len(lengths))]
     found = sizes if isinstance(sizes, list) else [t.length(one) for one in found]
     starts = [sum(lengths[:one]) for one in range(len(lengths))]
     full, axes = t.axes.length(x.dims[place]), [t.fresh(size) for size in found]
-    parts = zip(starts, lengths, axes, strict=True)
-    return [x if one == full else _positions(t, x, place, axis, Number(start), 1) for start, one, axis in parts]
+    chunks = zip(starts, lengths, axes, strict=True)
+    return [x if one == full else _positions(t, x, place, axis, Number(start), 1) for start, one, axis in chunks]
 
 
 def _positions(t: Building, x: Value, place: int, axis: Dim, start: Any, step: int) -> Value:
@@ -115,15 +115,15 @@ def _select(t: Building, x: Value, dim: int, index: Any) -> Value:
 @operator("slice")
 def _slice(t: Building, x: Value, dim: int = 0, start: Any = None, end: Any = None, step: int = 1) -> Value:
     place = x.place(dim)
-    part, entire = (_formula(node, place) for node in (t.node, t.node.args[0]))
-    if part == entire and step == 1:
+    sliced, entire = (_formula(node, place) for node in (t.node, t.node.args[0]))
+    if sliced == entire and step == 1:
         return x
     length, full = t.sizes[place], t.axes.length(x.dims[place])
     first = 0 if start is None else start
     offset, formula = (first.hint, first.known) if isinstance(first, Symbolic) else (first, first)
     if offset < 0:
         offset, formula = offset + full, made("add", formula, entire)
-    if part == 1:
+    if sliced == 1:
         return t.take(x, place, int(offset), ((),))
     if not length:
         return x.with_dim(place, t.fresh(0))
@@ -132,8 +132,8 @@ def _slice(t: Building, x: Value, dim: int = 0, start: Any = None, end: Any = No
         t.axes.wish(inner, "P Q", 2)
         return t.take(x.with_dim(place, outer, inner), place + 1, int(offset), ())
     count = full // length
-    if step == 1 and _is_part(part, entire, 1, count) and _is_part(formula, entire, int(offset) // length, count):
-        outer, inner = t.axes.divide(x.dims[place], count, outer_fixed=True, inner_fixed=isinstance(part, int))
+    if step == 1 and _is_chunk(sliced, entire, 1, count) and _is_chunk(formula, entire, int(offset) // length, count):
+        outer, inner = t.axes.divide(x.dims[place], count, outer_fixed=True, inner_fixed=isinstance(sliced, int))
         t.axes.wish(outer, "P Q", 2)
         return t.take(x.with_dim(place, outer, inner), place, int(offset) // length, ())
     at = t.number(first) if isinstance(first, Symbolic) else Number(int(offset))
@@ -145,9 +145,9 @@ def _formula(node: Any, place: int) -> Any:
     return known(node.meta["val"].shape[place])
 
 
-def _is_part(part: Any, full: Any, number: int, count: int) -> bool:
+def _is_chunk(chunk: Any, full: Any, number: int, count: int) -> bool:
     """Whether a length is `number` of `count` equal chunks of `full`, in any call where `count` divides `full`."""
-    left = made("sub", made("mul", part, count), made("mul", full, number))
+    left = made("sub", made("mul", chunk, count), made("mul", full, number))
     return bool(replaced(left, {one: made("mul", count, of_symbol(one)) for one in symbols_of(full)}) == 0)
 
 
@@ -161,8 +161,8 @@ def _cat(t: Building, tensors: list[Value], dim: int = 0) -> Value:
     atoms = {t.axes.atoms(one.dims[place]) for one in tensors}
     formulas = set(lengths) - {0}
     free = all(map(symbol_of, formulas))  # Lengths of arguments, which may be the same.
-    alike = len({t.axes.length(one) for one in atoms}) == 1 and (free or len(formulas) == 1)
-    if len(atoms) == 1 or alike:
+    is_uniform = len({t.axes.length(one) for one in atoms}) == 1 and (free or len(formulas) == 1)
+    if len(atoms) == 1 or is_uniform:
         return _side_by_side(t, tensors, place, True)
     return _one_behind_the_other(t, tensors, place)
 
@@ -199,8 +199,8 @@ def _one_behind_the_other(t: Building, tensors: list[Value], place: int) -> Valu
         pieces.append(t.take(one, place, t.at(position.expr - start, axis), (axis,)))
     pieces, dims = t.broadcast(*pieces)
     made = pieces[-1]
-    for part, end in reversed([*zip(pieces[:-1], starts[1:], strict=False)]):
-        made = t.apply("where", t.compared("lt", position, t.at(end)), part, made)
+    for piece, end in reversed([*zip(pieces[:-1], starts[1:], strict=False)]):
+        made = t.apply("where", t.compared("lt", position, t.at(end)), piece, made)
     return made.of(dims=dims)
 
 

@@ -112,7 +112,7 @@ def leaves(expression: Expression, tests: bool = True) -> frozenset[Position | V
         case Position() | Value():
             return frozenset((expression,))
         case Sum(terms=terms):
-            return frozenset().union(*(leaves(part, tests) for part, _ in terms))
+            return frozenset().union(*(leaves(operand, tests) for operand, _ in terms))
         case Apply(function=function, args=args):
             return frozenset().union(*(leaves(arg, tests) for arg in args[function == "where" and not tests :]))
     return frozenset()
@@ -139,8 +139,8 @@ def unheld(expression: Expression) -> Expression:
 def replaced(expression: Expression, leaf: Callable[[Expression], Expression]) -> Expression:
     """The expression with `leaf` applied to its leaves, simplified."""
 
-    def of(part: Expression) -> Expression:
-        return replaced(part, leaf)
+    def of(operand: Expression) -> Expression:
+        return replaced(operand, leaf)
 
     match expression:
         case Sum(terms=terms, constant=constant):
@@ -170,9 +170,9 @@ def total(*terms: tuple[Expression, int], constant: int = 0) -> Expression:
             inner, constant = (), constant + factor * term.value
         elif isinstance(term, Sum):
             inner, constant = term.terms, constant + factor * term.constant
-        for part, times in inner:
-            factors[part] = factors.get(part, 0) + factor * times
-    left = tuple(sorted(((part, factor) for part, factor in factors.items() if factor), key=_in_order))
+        for operand, times in inner:
+            factors[operand] = factors.get(operand, 0) + factor * times
+    left = tuple(sorted(((operand, factor) for operand, factor in factors.items() if factor), key=_in_order))
     if not left:
         return Number(constant)
     return left[0][0] if left[0][1] == 1 and len(left) == 1 and not constant else Sum(left, constant)
@@ -193,7 +193,7 @@ def times(left: Expression, right: Expression) -> Expression:
         if isinstance(one, Number):
             return total((other, one.value))
         if isinstance(one, Sum):
-            products = ((times(part, other), factor) for part, factor in one.terms)
+            products = ((times(operand, other), factor) for operand, factor in one.terms)
             return total(*products, (other, one.constant))
     return Apply("mul", (left, right))
 
@@ -206,7 +206,7 @@ def floor_divided(expression: Expression, by: Expression) -> Expression:
         case Number(value=value), Number(value=divisor):
             return Number(value // divisor)
         case Sum(terms=terms, constant=constant), Number(value=divisor) if all(f % divisor == 0 for _, f in terms):
-            return total(*((part, factor // divisor) for part, factor in terms), constant=constant // divisor)
+            return total(*((operand, factor // divisor) for operand, factor in terms), constant=constant // divisor)
     return Apply("floor_divide", (expression, by))
 
 
@@ -256,8 +256,8 @@ def nonnegative(expression: Expression) -> Expression:
     terms, constant = split(expression)
     if not terms:
         return Number(constant >= 0)
-    more = [(part, factor) for part, factor in terms if factor > 0]
-    less = [(part, -factor) for part, factor in terms if factor < 0]
+    more = [(operand, factor) for operand, factor in terms if factor > 0]
+    less = [(operand, -factor) for operand, factor in terms if factor < 0]
     if constant == -1:
         return Apply("gt", (total(*more), total(*less)))
     return Apply("ge", (total(*more, constant=max(constant, 0)), total(*less, constant=max(-constant, 0))))

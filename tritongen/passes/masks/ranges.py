@@ -159,9 +159,9 @@ class Ranges:
     def gap(self, condition: Expression) -> tuple[Expression, Expression] | None:
         """The gap between two conditions, one of which is true from the start of the axis; None if there is none."""
         is_any = isinstance(condition, Apply) and condition.function == "or"
-        operands = [self.of(part) for part in condition.args] if is_any and isinstance(condition, Apply) else []
-        early = [part for part in operands if part.first is None and part.test == TRUE]
-        late = [part for part in operands if part.first is not None and part.test == TRUE]
+        operands = [self.of(operand) for operand in condition.args] if is_any and isinstance(condition, Apply) else []
+        early = [operand for operand in operands if operand.first is None and operand.test == TRUE]
+        late = [operand for operand in operands if operand.first is not None and operand.test == TRUE]
         if len(early) != 1 or len(late) != 1 or len(operands) > 2 or early[0].last is None or late[0].first is None:
             return None
         return early[0].last, late[0].first

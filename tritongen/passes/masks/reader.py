@@ -106,15 +106,15 @@ class Reader:
 
     def is_opaque(self, node: Node) -> bool:
         """Whether an expression is int64 and contains a position."""
-        has_position = any(isinstance(part, Index) and part.axis in self.axes for part in walk(node))
+        has_position = any(isinstance(inner, Index) and inner.axis in self.axes for inner in walk(node))
         return has_position and node.dtype.kind == "int" and is_int64(node.dtype)
 
     def is_sum(self, node: Call) -> bool:
         """Whether int64 arithmetic is decomposed: it has a position, or at most one input or unbounded param."""
         if node.dtype.kind != "int" or not is_int64(node.dtype):
             return False
-        read = {part for part in walk(node) if isinstance(part, Load)}
-        params = {part for part in walk(node) if isinstance(part, Scalar) and self.is_unbounded(part)}
+        read = {inner for inner in walk(node) if isinstance(inner, Load)}
+        params = {inner for inner in walk(node) if isinstance(inner, Scalar) and self.is_unbounded(inner)}
         return self.is_opaque(node) or len(read | params) < 2
 
     def linear_call(self, node: Call) -> Expression:
@@ -265,4 +265,4 @@ def is_integer(*nodes: Node) -> bool:
 
 def is_readable(node: Node) -> bool:
     """Whether a kernel can compute a value where it is needed, from params, lengths and inputs."""
-    return not any(isinstance(part, Reduce | Scan | Take | Ref) for part in walk(node))
+    return not any(isinstance(inner, Reduce | Scan | Take | Ref) for inner in walk(node))

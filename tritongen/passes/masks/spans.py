@@ -181,7 +181,7 @@ class TileSpans:
 
     def fits(self, expression: Expression) -> bool:
         """Whether nothing in an expression overflows int64."""
-        return all(is_test(part) or inside(self.bounds(part), INT64) for part in subexpressions(expression))
+        return all(is_test(inner) or inside(self.bounds(inner), INT64) for inner in subexpressions(expression))
 
     def bounds(self, expression: Expression) -> Bounds:
         """The least and greatest value of an integer expression, in any tile."""

@@ -63,7 +63,7 @@ def longest(tiles: Tiles | None) -> str:
     if tiles is None:
         return ""
     some = tiles.some.first, tiles.some.last
-    begins, ends = (any(isinstance(part, First | Last) for part in subexpressions(one)) for one in some)
+    begins, ends = (any(isinstance(inner, First | Last) for inner in subexpressions(one)) for one in some)
     return "" if begins == ends else "first" if begins else "last"
 
 
@@ -77,21 +77,23 @@ def tiles_of(op: Op, condition: Node, block: str, streamed: str, extremes: bool 
     reader = Reader(op, block, streamed)
     spans, of_ends = TileSpans(reader, block, streamed), TileSpans(reader, block, streamed, extremes)
     some, every = Ranges(of_ends, every=False), Ranges(of_ends, every=True)
-    conditions = [_Part(node, reader.condition(inlined(op, node)), some, every) for node in conjuncts(op, condition)]
-    rest = [part for part in conditions if part.is_rest]
-    gaps = filter(None, (some.gap(part.read) for part in conditions))
-    holes = [part.read for part in conditions if part.is_rest or not part.some.exact]
+    conditions = [
+        _Conjunct(node, reader.condition(inlined(op, node)), some, every) for node in conjuncts(op, condition)
+    ]
+    rest = [conjunct for conjunct in conditions if conjunct.is_rest]
+    gaps = filter(None, (some.gap(conjunct.read) for conjunct in conditions))
+    holes = [conjunct.read for conjunct in conditions if conjunct.is_rest or not conjunct.some.exact]
     return Tiles(
-        some=Range(*some.ends(intersection(part.some for part in conditions))),
-        every=Range(*every.ends(intersection(part.every for part in conditions if not part.is_rest))),
+        some=Range(*some.ends(intersection(conjunct.some for conjunct in conditions))),
+        every=Range(*every.ends(intersection(conjunct.every for conjunct in conditions if not conjunct.is_rest))),
         gap=next((Range(*gap) for gap in gaps), None),
-        rest=reduce(both, (part.node for part in rest)) if rest else None,
+        rest=reduce(both, (conjunct.node for conjunct in rest)) if rest else None,
         empty=spans.surely(opposite(Apply("and", tuple(holes)))),
-        full=spans.surely(Apply("and", tuple(part.read for part in rest))) if rest else FALSE,
+        full=spans.surely(Apply("and", tuple(conjunct.read for conjunct in rest))) if rest else FALSE,
     )
 
 
-class _Part:
+class _Conjunct:
     """One of the conditions that must all hold, as it is read, and its ranges."""
 
     def __init__(self, node: Node, read: Expression, some: Ranges, every: Ranges) -> None:
@@ -107,7 +109,7 @@ def both(one: Node, other: Node) -> Call:
 
 def conditions_of(op: Op, condition: Node) -> frozenset[Node]:
     """The conditions that must all hold, with references to lines resolved."""
-    return frozenset(resolve(op, part) for part in conjuncts(op, condition))
+    return frozenset(resolve(op, conjunct) for conjunct in conjuncts(op, condition))
 
 
 def conjuncts(op: Op | None, condition: Node) -> Iterator[Node]:

@@ -28,10 +28,10 @@ class _Sum:
     over: frozenset[str]
     axes: frozenset[str]
     sides: tuple[frozenset[str], ...]
-    is_perhaps_matmul: bool
+    may_be_matmul: bool
 
 
-class Beside:
+class Pruning:
     """Rejects subgraphs of an operator by the names of the values that they compute."""
 
     def __init__(self, op: Op) -> None:
@@ -72,8 +72,8 @@ class Beside:
         for one in sums:
             read |= one.below
             streamed |= one.over if one.below & every else set()
-        apart = (one for one in matmuls if not one.below & every and not one.bit & read)
-        return len(self.extrema & computed) > 1 or any(streamed.isdisjoint(one.over) for one in apart)
+        separate = (one for one in matmuls if not one.below & every and not one.bit & read)
+        return len(self.extrema & computed) > 1 or any(streamed.isdisjoint(one.over) for one in separate)
 
     def has_more_than(
         self, first: _Sum, computed: frozenset[str], sums: Sequence[_Sum], targets: Iterable[Result]
@@ -86,14 +86,14 @@ class Beside:
         axes = [frozenset(target.axes) for target in targets if target.output.name not in self.strips]
         if any(one == first.axes | first.sides[0] for one in axes):  # It may be column sums of a result, its terms.
             return False
-        is_other = any(one.sides not in ((), first.sides) or not one.is_perhaps_matmul for one in sums)
+        is_other = any(one.sides not in ((), first.sides) or not one.may_be_matmul for one in sums)
         return is_other or any(not one <= first.axes for one in axes)
 
     def reads_along_several(self, computed: frozenset[str], sums: Iterable[_Sum]) -> bool:
         """Whether values of a kernel without matmuls read reductions along different axes: it iterates over rows, and
         sums over rows are complete only when it has ended.
         """
-        if not self.is_long or not self.strips.isdisjoint(computed) or any(one.is_perhaps_matmul for one in sums):
+        if not self.is_long or not self.strips.isdisjoint(computed) or any(one.may_be_matmul for one in sums):
             return False
         read = 0
         for name in computed:

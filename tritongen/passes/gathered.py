@@ -13,7 +13,7 @@ from .structure import references
 
 
 @dataclass(frozen=True, slots=True)
-class Picked:
+class Gathered:
     """An input whose position along `axis` is in `index`, for each of the `batch`; `load` is how the math reads it."""
 
     load: Load
@@ -31,19 +31,19 @@ class Picked:
         return replace(tensor, type=replace(tensor.type, shape=plain_shape(axes)))
 
 
-def picked_in(op: Op) -> tuple[Picked, ...] | None:
+def gathered_in(op: Op) -> tuple[Gathered, ...] | None:
     """The inputs gathered by one index per batch element; None if the operator also gathers in another way."""
     if not any(value.node.gathers for value in op.values):
         return ()
     loads = {node for node in op.nodes if isinstance(node, Load)}
-    found = tuple(map(_picked, (load for load in loads if load.at)))
+    found = tuple(map(_gathered, (load for load in loads if load.at)))
     names = [load.name for load in loads]
     optional = {tensor.name for tensor in op.inputs if tensor.default is not None}
     gathers = [one for one in found if one and names.count(one.name) == 1 and not {one.name, one.index} & optional]
     return tuple(sorted(gathers, key=lambda one: one.name)) if len(gathers) == len(found) else None
 
 
-def with_picks_inside(op: Op) -> Op:
+def with_gathers_inside(op: Op) -> Op:
     """The operator with gathers inlined where lines refer to them; sources that name generated ones are respelled."""
     picks = {value.name: value for value in op.values if isinstance(value.node, Load) and value.node.at}
     if not picks:
@@ -57,28 +57,28 @@ def with_picks_inside(op: Op) -> Op:
     return replace(found, values=values)
 
 
-def _picked(load: Load) -> Picked | None:
+def _gathered(load: Load) -> Gathered | None:
     (axis, index), *others = load.at
     if others or not isinstance(index, Load) or index.at or len(index.axes) != 1 or BATCH in index.axes:
         return None
-    return Picked(load, axis, index.name, index.axes[0])
+    return Gathered(load, axis, index.name, index.axes[0])
 
 
-def as_batches(op: Op, picked: tuple[Picked, ...]) -> Op:
+def as_batches(op: Op, gathered: tuple[Gathered, ...]) -> Op:
     """The operator as if gathered inputs had a matrix for each batch element."""
-    if not picked:
+    if not gathered:
         return op
-    gathers = {one.name: one for one in picked}
+    gathers = {one.name: one for one in gathered}
     inputs = tuple(gathers[t.name].as_batch(t) if t.name in gathers else t for t in op.inputs)
-    plain: dict[Node, Node] = {one.load: replace(one.load, at=()) for one in picked}
+    plain: dict[Node, Node] = {one.load: replace(one.load, at=()) for one in gathered}
     return _changed(replace(op, inputs=inputs), lambda node: plain.get(node, node))
 
 
-def picking(op: Op, inputs: tuple[Input, ...], picked: tuple[Picked, ...]) -> Op:
+def with_gathers(op: Op, inputs: tuple[Input, ...], gathered: tuple[Gathered, ...]) -> Op:
     """The inverse of `as_batches`: the operator with its own `inputs`, which it gathers from."""
-    if not picked:
+    if not gathered:
         return replace(op, inputs=inputs)
-    loads: dict[Node, Node] = {replace(one.load, at=()): one.load for one in picked}
+    loads: dict[Node, Node] = {replace(one.load, at=()): one.load for one in gathered}
     return _changed(replace(op, inputs=inputs), lambda node: loads.get(node, node))
 
 
