@@ -315,13 +315,15 @@ class Whole:
             (row for row in self.rows if block_n <= row[0]), self.rows[-1]
         )
         rows = max(1, elements // block_n)
+        buffers = (shared_memory(device) - 4096) // (column_bytes * block_n)
         if not contiguous:
             rows = max(rows, min(32, 16_384 // block_n))
             num_warps = max(num_warps, rows * block_n // 1024)
             stages = 1
+        elif buffers < 2 * rows:
+            rows = max(1, rows // 2)  # Rather than fewer than three stages.
         rows = min(self.block_m or rows, LARGEST // block_n)
-        prefetched = (shared_memory(device) - 4096) // (column_bytes * rows * block_n)
-        stages = min(stages, 1 + prefetched)
+        stages = min(stages, 1 + buffers // rows)
         kwargs = {"STAGES": stages, "BLOCK_M": rows, "BLOCK_N": block_n}
         return triton.Config(kwargs, num_warps=num_warps)
 

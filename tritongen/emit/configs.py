@@ -89,16 +89,18 @@ REGISTERS_ONLINE = REGISTERS_REDUCING[:4]
 FULL = (
     Config(2, block_n=256, block=1024, stages=4),
     Config(4, block_n=1024, block=2048, stages=4),
-    Config(8, block_n=2048, block=4096, stages=4),
-    Config(16, block_n=4096, block=4096, stages=4),
-    Config(32, block_n=8192, block=8192, stages=3),
+    Config(4, block_n=2048, block=4096, stages=4),
+    Config(8, block_n=4096, block=8192, stages=3),
+    Config(8, block_n=8192, block=8192, stages=3),
     Config(32, block_n=16384, block=16384, stages=1),
 )
-# Rows that are read once, in four small programs per SM: nothing has to stay in the cache.
+# Rows that are read once: an iteration waits for the reductions of several.
 FULL_ONCE = (
     FULL[0],
-    Config(4, block_n=2048, block=2048, stages=3),
-    *FULL[-2:],
+    Config(4, block_n=1024, block=4096, stages=3),
+    Config(8, block_n=2048, block=8192, stages=3),
+    Config(16, block_n=4096, block=16384, stages=3),
+    Config(32, block_n=16384, block=16384, stages=3),
 )
 WARPS_ONCE = 16  # per SM, instead of 8
 SUMS = tiles((4, 1024, 8), (16, 128), (64, 16))
