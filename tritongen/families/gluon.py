@@ -82,12 +82,13 @@ class _Template:
         What they are given is what the function reads that unpacks it.
         """
         names = [spelled for one in node.args.args for spelled in self.arguments(one)]
-        if "given" in names:
-            candidates, self.fills["GIVEN"] = self.fills["GIVEN"], ()
-            read = free_names(self.body(node))
-            self.fills["GIVEN"] = tuple(one for one in candidates if one in read)
         body = without_dead_code(self.body(node))
-        body = _where_read(body, {name for one in statements_of(body) for name in one.reads})
+        read = {name for one in statements_of(body) for name in one.reads}
+        if "given" in names:
+            self.fills["GIVEN"] = tuple(one for one in self.fills["GIVEN"] if one in read)
+            unpacked = Let(", ".join(self.fills["GIVEN"]), V.given)
+            body = tuple(unpacked if isinstance(one, Let) and one.value == V.given else one for one in body)
+        body = _where_read(body, read)
         is_kernel = node.name.endswith("_kernel")
         read = free_names(body)
         every = [*map(Argument, names)]
