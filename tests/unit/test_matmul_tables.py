@@ -15,7 +15,8 @@ import triton
 
 from tests.harness.importing import module_at, runtime_module, runtime_of
 from tritongen.diagnostics.report import Mistakes
-from tritongen.emit.matmul_configs import Summing, Tables, Tiles, fitting
+from tritongen.emit.candidates import Config
+from tritongen.emit.matmul_configs import Summing, Tables, fitting
 from tritongen.operator.compile import forward_of, generate
 from tritongen.spec.read import read_spec
 from tritongen.spec.types import Schedule
@@ -45,9 +46,11 @@ def test_kernels_of_one_matmul_have_the_tiles_of_the_runtimes() -> None:
     """Both were measured; what the runtime computes has its tables written out there."""
     gemm = runtime_module("gemm")
 
-    def read(configs: Sequence[triton.Config]) -> tuple[Tiles, ...]:
+    def read(configs: Sequence[triton.Config]) -> tuple[Config, ...]:
         sides = [[one.kwargs[f"BLOCK_{side}"] for side in "MNK"] for one in configs]
-        return tuple(Tiles(one.num_warps, *side, one.num_stages) for one, side in zip(configs, sides, strict=True))
+        return tuple(
+            Config(one.num_warps, *side, stages=one.num_stages) for one, side in zip(configs, sides, strict=True)
+        )
 
     for table, splits in ((gemm.STRIDED, False), (gemm.SPLIT, True)):
         found = Tables(*map(read, (gemm.TMA.configs, table.half, table.single, table.double)))

@@ -8,7 +8,8 @@ import pytest
 
 from templates.runtime import heuristics
 from tritongen.diagnostics.report import Mistake
-from tritongen.emit.configs import LOOP, REGISTERS, TILE, Config, explicit
+from tritongen.emit.candidates import Config
+from tritongen.emit.configs import LOOP, REGISTERS, TILE, explicit
 from tritongen.operator.compile import generate
 from tritongen.roofline.account import account_of, warnings_of
 from tritongen.roofline.devices import DEVICES

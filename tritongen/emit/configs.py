@@ -8,21 +8,9 @@ from itertools import product
 from typing import Any
 
 from ..spec.types import Schedule
-from .matmul_configs import Summing, Tables, Tiles, fitting
-from .stream_configs import Streamed, Streaming, explicit_streams, tiles_of, timed_streams
-
-
-@dataclass(frozen=True, slots=True)
-class Config:
-    """Tiles and warps of one candidate. `block` is the elements of a program; with full rows in it, `block_n` is the
-    longest row that it is for.
-    """
-
-    warps: int
-    block: int = 0
-    block_m: int = 0
-    block_n: int = 0
-    stages: int = 0
+from .candidates import Config
+from .matmul_configs import Summing, Tables, fitting
+from .stream_configs import Streaming, explicit_streams, tiles_of, timed_streams
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,13 +126,13 @@ class Table:
     name: str
     kind: str  # the name without its suffix
     # For half precision, if other dtypes have their own.
-    configs: tuple[Config, ...] | tuple[Tiles, ...] | tuple[Streamed, ...]
-    single: tuple[Tiles, ...] = ()
-    double: tuple[Tiles, ...] = ()
-    wide: tuple[Streamed, ...] = ()
-    described: tuple[Streamed, ...] = ()  # of half precision that TMA reads
+    configs: tuple[Config, ...]
+    single: tuple[Config, ...] = ()
+    double: tuple[Config, ...] = ()
+    wide: tuple[Config, ...] = ()
+    described: tuple[Config, ...] = ()  # of half precision that TMA reads
     float8: bool = False  # whether the streamed operands are float8
-    timed: tuple[tuple[Streamed, ...], ...] = ()  # for half precision, and for wider dtypes
+    timed: tuple[tuple[Config, ...], ...] = ()  # for half precision, and for wider dtypes
     same_as: str = ""
     strided: str = ""  # the runtime's rule for strided rows in registers, if not the usual one
     warps_per_sm: int = 0  # of programs with full rows, if not the usual number

@@ -3,65 +3,56 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from itertools import product
 
 from ..spec.types import Schedule
+from .candidates import Config, listed
 
-
-@dataclass(frozen=True, slots=True)
-class Tiles:
-    """One candidate: rows and columns of a tile, the block of the inner axes, warps and pipeline stages."""
-
-    warps: int
-    block_m: int
-    block_n: int
-    block_k: int
-    stages: int
+_FIELDS = ("warps", "block_m", "block_n", "block_k", "stages")
 
 
 # Measured: see docs/design/contraction.md. For matrices in half precision, by TMA.
 DESCRIPTORS = (
-    Tiles(8, 128, 256, 64, 3),
-    Tiles(4, 128, 128, 64, 5),
-    Tiles(4, 64, 128, 128, 4),
-    Tiles(4, 128, 64, 128, 4),
+    Config(8, 128, 256, 64, 3),
+    Config(4, 128, 128, 64, 5),
+    Config(4, 64, 128, 128, 4),
+    Config(4, 128, 64, 128, 4),
 )
 # The same by pointers, mostly for few rows or columns.
 POINTERS = (
-    Tiles(8, 128, 128, 64, 3),
-    Tiles(4, 64, 128, 128, 3),
-    Tiles(4, 64, 64, 128, 4),
-    Tiles(4, 128, 32, 64, 4),
-    Tiles(4, 64, 32, 128, 5),
-    Tiles(4, 32, 128, 64, 5),
-    Tiles(4, 32, 64, 256, 3),
-    Tiles(4, 32, 32, 256, 4),
-    Tiles(4, 16, 128, 64, 4),
-    Tiles(4, 16, 64, 256, 3),
-    Tiles(4, 16, 64, 128, 4),
+    Config(8, 128, 128, 64, 3),
+    Config(4, 64, 128, 128, 3),
+    Config(4, 64, 64, 128, 4),
+    Config(4, 128, 32, 64, 4),
+    Config(4, 64, 32, 128, 5),
+    Config(4, 32, 128, 64, 5),
+    Config(4, 32, 64, 256, 3),
+    Config(4, 32, 32, 256, 4),
+    Config(4, 16, 128, 64, 4),
+    Config(4, 16, 64, 256, 3),
+    Config(4, 16, 64, 128, 4),
 )
 # For float32 as it is, without tensor cores.
 POINTERS_FMA = (
-    Tiles(4, 128, 128, 16, 3),
-    Tiles(4, 64, 128, 16, 3),
-    Tiles(4, 64, 64, 32, 3),
-    Tiles(2, 32, 64, 32, 3),
-    Tiles(2, 16, 64, 32, 3),
+    Config(4, 128, 128, 16, 3),
+    Config(4, 64, 128, 16, 3),
+    Config(4, 64, 64, 32, 3),
+    Config(2, 32, 64, 32, 3),
+    Config(2, 16, 64, 32, 3),
 )
 # For float32 on tensor cores, rounded or split.
 POINTERS_SINGLE = (
-    Tiles(8, 128, 128, 32, 3),
-    Tiles(4, 64, 64, 64, 3),
-    Tiles(4, 64, 32, 32, 4),
-    Tiles(4, 16, 64, 64, 3),
-    Tiles(4, 16, 32, 64, 3),
+    Config(8, 128, 128, 32, 3),
+    Config(4, 64, 64, 64, 3),
+    Config(4, 64, 32, 32, 4),
+    Config(4, 16, 64, 64, 3),
+    Config(4, 16, 32, 64, 3),
 )
 # For float64.
 POINTERS_DOUBLE = (
-    Tiles(8, 128, 64, 16, 3),
-    Tiles(4, 64, 64, 16, 3),
-    Tiles(4, 16, 64, 32, 3),
-    Tiles(4, 16, 32, 64, 3),
+    Config(8, 128, 64, 16, 3),
+    Config(4, 64, 64, 16, 3),
+    Config(4, 16, 64, 32, 3),
+    Config(4, 16, 32, 64, 3),
 )
 # Shared memory of a program, in bytes: on GPUs with TMA, and on those with the least.
 HOPPER, ADA = 227 * 1024, 99 * 1024
@@ -90,10 +81,10 @@ class Summing:
 class Tables:
     """The candidates for each way to read matrices."""
 
-    descriptors: tuple[Tiles, ...]
-    pointers: tuple[Tiles, ...]
-    pointers_single: tuple[Tiles, ...]
-    pointers_double: tuple[Tiles, ...]
+    descriptors: tuple[Config, ...]
+    pointers: tuple[Config, ...]
+    pointers_single: tuple[Config, ...]
+    pointers_double: tuple[Config, ...]
 
 
 def fitting(summing: Summing, schedule: Schedule) -> Tables:
@@ -124,7 +115,7 @@ class _Memory:
     most: int
     described: bool
 
-    def holds(self, tiles: Tiles, summing: Summing) -> bool:
+    def holds(self, tiles: Config, summing: Summing) -> bool:
         left, right = summing.sides
         stage = (left * tiles.block_m + right * tiles.block_n) * tiles.block_k * self.itemsize
         if self.described:
@@ -132,32 +123,25 @@ class _Memory:
         return (tiles.stages - 1) * stage <= self.most
 
 
-def _fitting(table: tuple[Tiles, ...], summing: Summing, schedule: Schedule, memory: _Memory) -> tuple[Tiles, ...]:
+def _fitting(table: tuple[Config, ...], summing: Summing, schedule: Schedule, memory: _Memory) -> tuple[Config, ...]:
     """The tiles of a table, narrowed for several sums or widened to a full row."""
     if memory.described and (summing.twice or summing.computes):
         table = tuple(tiles if _has_room(tiles) else replace(tiles, warps=8) for tiles in table)
     if summing.twice:
         table = tuple(filter(_has_room, table))
-    listed = _listed(table[0], schedule)
-    table = _shaped(listed or table, summing, schedule, memory.described and not listed)
-    if not listed:
+    # Without a search, the rule does not compare tiles of the same blocks.
+    values = listed(schedule, _FIELDS, () if schedule.autotune else ("warps", "stages"))
+    is_listed = any(values)
+    explicit = tuple(replace(table[0], **one) for one in values)
+    table = _shaped(explicit if is_listed else table, summing, schedule, memory.described and not is_listed)
+    if not is_listed:
         if summing.width or summing.strips:  # 128 values per thread leave registers for the rest.
             table = tuple(one for one in table if one.block_m * one.block_n <= 128 * 32 * one.warps) or table
         table = tuple(_within(memory, tiles, summing) for tiles in table)
     return tuple(dict.fromkeys(table))
 
 
-def _listed(first: Tiles, schedule: Schedule) -> tuple[Tiles, ...]:
-    """The tiles that a schedule lists, with the values of `first` for the rest; none if it lists nothing."""
-    most = None if schedule.autotune else 1  # The rule does not compare tiles of the same blocks.
-    warps, stages = schedule.num_warps[:most], schedule.num_stages[:most]
-    lists = (warps, schedule.block_m, schedule.block_n, schedule.block_k, stages)
-    usual = (first.warps, first.block_m, first.block_n, first.block_k, first.stages)
-    every = product(*(given or (own,) for given, own in zip(lists, usual, strict=True)))
-    return tuple(Tiles(*sizes) for sizes in every) if any(lists) else ()
-
-
-def _shaped(table: tuple[Tiles, ...], summing: Summing, schedule: Schedule, keeps_bytes: bool) -> tuple[Tiles, ...]:
+def _shaped(table: tuple[Config, ...], summing: Summing, schedule: Schedule, keeps_bytes: bool) -> tuple[Config, ...]:
     """Tiles with blocks of the length and width that dtypes, terms, sums and rows need."""
     if summing.bytes and not schedule.block_k:  # As long in memory as blocks of half precision.
         table = tuple(replace(tiles, block_k=min(256, 2 * tiles.block_k)) for tiles in table)
@@ -174,12 +158,12 @@ def _shaped(table: tuple[Tiles, ...], summing: Summing, schedule: Schedule, keep
     return table
 
 
-def _has_room(tiles: Tiles) -> bool:
+def _has_room(tiles: Config) -> bool:
     """Whether threads have registers for as many more values as a tile's accumulator has."""
     return tiles.block_m * tiles.block_n <= 64 * 32 * tiles.warps
 
 
-def _widened(tiles: Tiles, width: int, keeps_bytes: bool) -> Tiles:
+def _widened(tiles: Config, width: int, keeps_bytes: bool) -> Config:
     """A tile of at least `width` columns; if it `keeps_bytes`, with about as many bytes in flight."""
     if tiles.block_n >= width:
         return tiles
@@ -187,7 +171,7 @@ def _widened(tiles: Tiles, width: int, keeps_bytes: bool) -> Tiles:
     return replace(tiles, block_n=width, stages=max(2, stages) if keeps_bytes else tiles.stages)
 
 
-def _within(memory: _Memory, tiles: Tiles, summing: Summing) -> Tiles:
+def _within(memory: _Memory, tiles: Config, summing: Summing) -> Config:
     """The tiles with the most stages and the longest blocks that fit into memory; three stages of 128 bytes that TMA
     copies are preferred to two longer ones.
     """

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from itertools import product
 
 from ..spec.types import Schedule
+from .candidates import Config, listed
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,91 +23,82 @@ class Streaming:
     light: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Streamed:
-    """For matrices up to a width: rows of a tile, length of a block, warps and pipeline stages."""
+_FIELDS = ("block_m", "block_n", "warps", "stages")
 
-    width: int
-    block_m: int
-    block_n: int
-    warps: int
-    stages: int
+
+def _streamed(width: int, *tile: int) -> Config:
+    """The candidate for matrices up to a width: rows of a tile, length of a block, warps and stages."""
+    return Config(width=width, **dict(zip(_FIELDS, tile, strict=True)))
 
 
 # Measured: see docs/design/attention.md. For the forward, and for gradients along the rows and the streamed axis.
 FORWARD = (
-    Streamed(64, 64, 64, 4, 3),
-    Streamed(128, 128, 64, 8, 3),
-    Streamed(256, 64, 32, 8, 2),
-    Streamed(1024, 16, 16, 8, 1),
+    _streamed(64, 64, 64, 4, 3),
+    _streamed(128, 128, 64, 8, 3),
+    _streamed(256, 64, 32, 8, 2),
+    _streamed(1024, 16, 16, 8, 1),
 )
 BY_ROWS = FORWARD
 BY_STREAMED = (
-    Streamed(64, 64, 64, 4, 3),
-    Streamed(128, 128, 64, 8, 2),
-    Streamed(256, 32, 32, 4, 2),
-    Streamed(1024, 16, 16, 8, 1),
+    _streamed(64, 64, 64, 4, 3),
+    _streamed(128, 128, 64, 8, 2),
+    _streamed(256, 32, 32, 4, 2),
+    _streamed(1024, 16, 16, 8, 1),
 )
 # For heads of up to 64 with two scores, and one or two sums: s and dp, and dq or dk and dv.
-NARROW_BY_ROWS = Streamed(64, 128, 64, 8, 3)
-NARROW_BY_STREAMED = Streamed(64, 64, 128, 4, 2)
+NARROW_BY_ROWS = _streamed(64, 128, 64, 8, 3)
+NARROW_BY_STREAMED = _streamed(64, 64, 128, 4, 2)
 # For tiles of scores, all of whose matrices are read in each iteration.
 BY_TILES = (
-    Streamed(64, 64, 64, 4, 2),
-    Streamed(128, 64, 64, 4, 2),
-    Streamed(256, 32, 32, 4, 2),
-    Streamed(1024, 16, 16, 4, 1),
+    _streamed(64, 64, 64, 4, 2),
+    _streamed(128, 64, 64, 4, 2),
+    _streamed(256, 32, 32, 4, 2),
+    _streamed(1024, 16, 16, 4, 1),
 )
 # For TMA, which needs no registers for addresses.
 BY_STREAMED_DESCRIBED = (
-    Streamed(128, 64, 64, 4, 2),
+    _streamed(128, 64, 64, 4, 2),
     *BY_STREAMED[2:],
 )
 # For float32 and float64, which tensor cores do not multiply as they are.
 WIDE = (
-    Streamed(64, 64, 32, 4, 2),
-    Streamed(128, 32, 32, 4, 2),
-    Streamed(256, 16, 16, 4, 1),
+    _streamed(64, 64, 32, 4, 2),
+    _streamed(128, 32, 32, 4, 2),
+    _streamed(256, 16, 16, 4, 1),
 )
 WIDE_SEVERAL = (
-    Streamed(64, 32, 32, 4, 2),
-    Streamed(256, 16, 16, 4, 1),
+    _streamed(64, 32, 32, 4, 2),
+    _streamed(256, 16, 16, 4, 1),
 )
-
-
-def _of_any_width(*tiles: tuple[int, int, int, int]) -> tuple[Streamed, ...]:
-    return tuple(Streamed(0, *tile) for tile in tiles)
-
-
 # Tiles that a search times, for any width: for half precision, and for wider dtypes.
-TIMED = _of_any_width(
-    (128, 128, 8, 2),
-    (128, 64, 8, 3),
-    (128, 64, 8, 2),
-    (128, 64, 4, 2),
-    (128, 32, 8, 3),
-    (64, 128, 4, 2),
-    (64, 64, 4, 3),
-    (64, 64, 4, 2),
-    (64, 32, 4, 3),
-    (32, 64, 4, 2),
-    (32, 32, 4, 2),
-    (16, 128, 4, 2),
-    (16, 64, 4, 3),
-    (16, 32, 4, 4),
+TIMED = (
+    _streamed(0, 128, 128, 8, 2),
+    _streamed(0, 128, 64, 8, 3),
+    _streamed(0, 128, 64, 8, 2),
+    _streamed(0, 128, 64, 4, 2),
+    _streamed(0, 128, 32, 8, 3),
+    _streamed(0, 64, 128, 4, 2),
+    _streamed(0, 64, 64, 4, 3),
+    _streamed(0, 64, 64, 4, 2),
+    _streamed(0, 64, 32, 4, 3),
+    _streamed(0, 32, 64, 4, 2),
+    _streamed(0, 32, 32, 4, 2),
+    _streamed(0, 16, 128, 4, 2),
+    _streamed(0, 16, 64, 4, 3),
+    _streamed(0, 16, 32, 4, 4),
 )
-TIMED_WIDE = _of_any_width(
-    (64, 32, 4, 2),
-    (64, 16, 4, 2),
-    (32, 64, 4, 2),
-    (32, 32, 4, 2),
-    (32, 16, 4, 2),
-    (16, 32, 4, 2),
-    (16, 16, 4, 2),
+TIMED_WIDE = (
+    _streamed(0, 64, 32, 4, 2),
+    _streamed(0, 64, 16, 4, 2),
+    _streamed(0, 32, 64, 4, 2),
+    _streamed(0, 32, 32, 4, 2),
+    _streamed(0, 32, 16, 4, 2),
+    _streamed(0, 16, 32, 4, 2),
+    _streamed(0, 16, 16, 4, 2),
 )
 
 
-def tiles_of(streaming: Streaming) -> tuple[tuple[Streamed, ...], tuple[Streamed, ...], tuple[Streamed, ...]]:
+def tiles_of(streaming: Streaming) -> tuple[tuple[Config, ...], tuple[Config, ...], tuple[Config, ...]]:
     """The tiles for half precision, for wider dtypes, and for half precision that TMA reads, if those differ."""
     has_long = streaming.scores == 2 and streaming.sums <= 2 and streaming.light
     if not streaming.sums:
@@ -120,23 +111,15 @@ def tiles_of(streaming: Streaming) -> tuple[tuple[Streamed, ...], tuple[Streamed
     return FORWARD, WIDE, ()
 
 
-def explicit_streams(tiles: tuple[Streamed, ...], schedule: Schedule) -> tuple[Streamed, ...]:
+def explicit_streams(tiles: tuple[Config, ...], schedule: Schedule) -> tuple[Config, ...]:
     """The tiles as `[schedule]` says, where it does: the first of each list."""
-    said = {name: values[0] for name, values in _lists(schedule).items()}
+    (said,) = listed(schedule, _FIELDS, _FIELDS)
     return tuple(replace(tile, **said) for tile in tiles[-1 if said else 0 :])
 
 
-def timed_streams(schedule: Schedule) -> tuple[tuple[Streamed, ...], tuple[Streamed, ...]]:
+def timed_streams(schedule: Schedule) -> tuple[tuple[Config, ...], ...]:
     """The tiles that a search times, for half precision and wider dtypes: with each value that `[schedule]` lists."""
-    lists = _lists(schedule)
-    said = [dict(zip(lists, values, strict=True)) for values in product(*lists.values())]
-    half, wide = (
-        tuple(dict.fromkeys(replace(tile, **one) for one in said for tile in tiles)) for tiles in (TIMED, TIMED_WIDE)
+    said = listed(schedule, _FIELDS)
+    return tuple(
+        tuple(dict.fromkeys(replace(tile, **one) for one in said for tile in each)) for each in (TIMED, TIMED_WIDE)
     )
-    return half, wide
-
-
-def _lists(schedule: Schedule) -> dict[str, tuple[int, ...]]:
-    given = {"block_m": schedule.block_m, "block_n": schedule.block_n}
-    given |= {"warps": schedule.num_warps, "stages": schedule.num_stages}
-    return {name: values for name, values in given.items() if values}
