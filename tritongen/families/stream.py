@@ -9,6 +9,7 @@ from functools import reduce
 from ..lang.ir import BOOL, Call, Constant, Dtype, Load, Node, Op, Reduce, Ref, Take
 from ..passes.contractions import applied
 from ..passes.empty_sums import unless_empty_of
+from ..passes.exponentials import exponent_of
 from ..passes.masks.tiles import both
 from ..spec.types import FLOAT8S, have_same_dtype
 
@@ -159,10 +160,7 @@ def computes_much(op: Op, stream: Stream) -> bool:
 
 def is_exponent(node: Node, score: str, largest: str) -> bool:
     """Whether a node is exp(score - largest)."""
-    match node:
-        case Call(function="exp", args=(Call(function="sub", args=(Ref(name=x), Ref(name=y))),)):
-            return (x, y) == (score, largest)
-    return False
+    return [inner.name for inner in exponent_of(node) or () if isinstance(inner, Ref)] == [score, largest]
 
 
 def power_below(score: Node, less: Node) -> Call:

@@ -29,11 +29,17 @@ def powers_summed(op: Op, value: Value) -> tuple[Node, Node] | None:
     """x and y if a value is the sum of exp(x - y), else None."""
     match value.node:
         case Reduce(kind="sum", arg=arg):
-            match resolve(op, arg):
-                case Call(function="exp", args=(power,)):
-                    match resolve(op, power):
-                        case Call(function="sub", args=(x, y)):
-                            return x, y
+            return exponent_of(arg, op)
+    return None
+
+
+def exponent_of(node: Node, op: Op | None = None) -> tuple[Node, Node] | None:
+    """x and y if a node is exp(x - y), through lines of `op` if given; else None."""
+    match resolve(op, node) if op else node:
+        case Call(function="exp", args=(power,)):
+            match resolve(op, power) if op else power:
+                case Call(function="sub", args=(x, y)):
+                    return x, y
     return None
 
 

@@ -14,7 +14,7 @@ from ..lang.ir import BOOL, Call, Cast, Constant, Node, Op, Reduce, Ref, Value, 
 from ..lang.names import fresh
 from ..lang.rewrite import named, replaced
 from .contractions import is_product
-from .exponentials import maximum_of, resolve
+from .exponentials import exponent_of, maximum_of, resolve
 from .masks.scores import mask_of
 from .structure import name_reductions, reached, references
 
@@ -70,10 +70,10 @@ class _Powers:
         return None if any(self.of(child) != 0 for child in children(node)) else 0
 
     def is_power(self, node: Node) -> bool:
-        match node:
-            case Call(function="exp", args=(Call(function="sub", args=(x, y)),)):
-                return maximum_of(self.op, x, y) == self.largest and isinstance(resolve(self.op, y), Reduce)
-        return False
+        found = exponent_of(node)
+        if found is None or maximum_of(self.op, *found) != self.largest:
+            return False
+        return isinstance(resolve(self.op, found[1]), Reduce)
 
 
 def _without_keys(op: Op, largest: Value) -> Op:

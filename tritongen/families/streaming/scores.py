@@ -33,7 +33,7 @@ from ...lang.ir import (
 from ...lang.rewrite import rebuild, replaced
 from ...lowering.tile import needed
 from ...passes.contractions import applied
-from ...passes.exponentials import resolve
+from ...passes.exponentials import exponent_of, resolve
 from ...passes.triangles import slopes_of
 from ..stream import Stream, is_exponent
 
@@ -47,8 +47,8 @@ def scale_of(op: Op, score: str, stream: Stream) -> tuple[Node | None, Node]:
     otherwise than as exponents, or if they are more than a matmul with a scale and a mask.
     """
     full = op.value(score).node
-    found = scaled_matmul(op, full, stream.scores[0].name) if is_exponent_alone(op, score, stream) else None
-    return (found.scale, replaced(full, found.without)) if found else (None, full)
+    found = without_scale(op, full, stream.scores[0].name) if is_exponent_alone(op, score, stream) else None
+    return found or (None, full)
 
 
 def is_exponent_alone(op: Op, score: str, stream: Stream) -> bool:
@@ -58,21 +58,10 @@ def is_exponent_alone(op: Op, score: str, stream: Stream) -> bool:
     return len(uses) <= len(exponents) + 1
 
 
-@dataclass(frozen=True, slots=True)
-class ScaledMatmul:
-    """A matmul times a scale: the `node`, and its two factors."""
-
-    node: Node
-    product: Ref
-    scale: Node
-
-    def without(self, node: Node) -> Node:
-        """The matmul if a node is the scaled one; other nodes unchanged."""
-        return self.product if node == self.node else node
-
-
-def scaled_matmul(op: Op, full: Node, product_name: str) -> ScaledMatmul | None:
-    """The scale or divisor of the matmul `product_name`, as in `scale_of`, inside a mask if any."""
+def without_scale(op: Op, full: Node, matmul: str, factor: Node | None = None) -> tuple[Node, Node] | None:
+    """The scale, or the reciprocal of the divisor, of a matmul, inside a mask if any; and the scores without it, or
+    with `factor` in its place.
+    """
     match full:
         case Call(function="where", args=(_, node, Constant(value=value))) if value == -math.inf:
             pass
@@ -88,7 +77,10 @@ def scaled_matmul(op: Op, full: Node, product_name: str) -> ScaledMatmul | None:
             scale = applied("div", Constant(1.0, divisor.dtype), divisor)
         case _:
             return None
-    return ScaledMatmul(node, product, scale) if is_scale and product.name == product_name else None
+    if not is_scale or product.name != matmul:
+        return None
+    other = product if factor is None else applied("mul", product, factor)
+    return scale, replaced(full, lambda inner: other if inner == node else inner)
 
 
 def _is_scale(op: Op, node: Node) -> bool:
@@ -107,25 +99,14 @@ def to_base2(op: Op, stream: Stream) -> tuple[Node | None, Value | None]:
     """The scale of scores whose exponentials are taken below per-row or per-column values, and the scores with a
     factor in its place that converts them to base 2; None for both if a line reads the scores otherwise.
     """
-    names = [name for inner in op.nodes if (name := _score_of(inner, stream))]
+    powers = [inner for node in op.nodes if (inner := exponent_of(node))]
+    names = [x.name for x, y in powers if isinstance(x, Ref) and (stream.rows in y.axes) != (stream.streamed in y.axes)]
     uses = [inner for inner in op.nodes if isinstance(inner, Ref) and inner.name in names]
     if len({*names}) != 1 or len(uses) > len(names):
         return None, None
     value = op.value(names[0])
-    found = scaled_matmul(op, value.node, stream.scores[0].name)
-    if found is None:
-        return None, None
-    product = applied("mul", found.product, Ref("factor", (), value.node.dtype))
-    node = replaced(value.node, lambda inner: product if inner == found.node else inner)
-    return found.scale, replace(value, node=node)
-
-
-def _score_of(node: Node, stream: Stream) -> str:
-    """The score that a node is the exponential of, below a value for each row or column; "" for other nodes."""
-    match node:
-        case Call(function="exp", args=(Call(function="sub", args=(Ref(name=name), y)),)):
-            return name if (stream.rows in y.axes) != (stream.streamed in y.axes) else ""
-    return ""
+    found = without_scale(op, value.node, stream.scores[0].name, Ref("factor", (), value.node.dtype))
+    return (found[0], replace(value, node=found[1])) if found else (None, None)
 
 
 # Slopes

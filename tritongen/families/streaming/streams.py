@@ -22,7 +22,7 @@ from ...lowering.tile import needed
 from ...passes.contractions import applied, dot_of, is_product, product_of, sides_of, with_factors_outside
 from ...passes.empty_sums import undefined_over
 from ...passes.epilogues import WIDEST
-from ...passes.exponentials import maximum_of, resolve, total_of_lse
+from ...passes.exponentials import exponent_of, maximum_of, resolve, total_of_lse
 from ...passes.factors import unless_empty
 from ...passes.likely_positions import by_likelihood
 from ...passes.masks.scores import Mask, mask_of
@@ -535,10 +535,8 @@ def is_exponential(op: Op, node: Node) -> bool:
 
 def is_below(node: Node) -> bool:
     """Whether a node is exp(x - y) with a y of fewer elements than x."""
-    match node:
-        case Call(function="exp", args=(Call(function="sub", args=(x, y)),)):
-            return set(y.axes) < set(x.axes)
-    return False
+    found = exponent_of(node)
+    return found is not None and set(found[1].axes) < set(found[0].axes)
 
 
 def _scaled(total: Node, outside: Sequence[tuple[Node, bool]]) -> Node:
