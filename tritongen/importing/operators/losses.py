@@ -90,19 +90,6 @@ def _soft(
     return t.reduce("mean", t.line("loss", loss), None) if loss.rank else loss
 
 
-@operator("nll_loss", "nll_loss_nd")
-def _nll_loss(
-    t: Building, x: Value, target: Value, weight: Value | None = None, reduction: int = 1, ignore_index: Any = -100
-) -> Value:
-    place = 0 if x.rank == 1 else 1
-    t.axes.wish(x.dims[place], "C V", 2)
-    x, target = _met(t, x, target, place)
-    rest = x.dims[:place] + x.dims[place + 1 :]
-    valid, chosen = _valid(t, target, ignore_index)
-    nll = t.apply("neg", t.take(x, place, chosen, ()).of(dims=rest))
-    return _averaged(t, nll, valid, chosen, weight, reduction)
-
-
 @operator("huber_loss", "smooth_l1_loss")
 def _huber(t: Building, x: Value, target: Value, reduction: int = 1, delta: Any = 1.0) -> Value:
     d = t.line("d", t.apply("abs", t.apply("sub", x, target)))
@@ -115,16 +102,3 @@ def _huber(t: Building, x: Value, target: Value, reduction: int = 1, delta: Any 
     elif not t.is_one(delta):
         half = t.apply("div", half, delta)
     return reduced(t, t.apply("where", t.compared("lt", d, delta), half, linear), reduction)
-
-
-@operator("binary_cross_entropy_with_logits")
-def _bce_with_logits(
-    t: Building, x: Value, target: Value, weight: Value | None = None, pos_weight: Value | None = None,
-    reduction: int = 1,
-) -> Value:  # fmt: skip
-    soft = t.apply("softplus", t.apply("neg", x))
-    if pos_weight is not None:
-        factor = t.apply("add", t.apply("mul", t.apply("sub", pos_weight, 1), target), 1)
-        soft = t.apply("mul", factor, soft)
-    loss = t.apply("add", t.apply("mul", t.apply("sub", 1, target), x), soft)
-    return reduced(t, loss if weight is None else t.apply("mul", weight, loss), reduction)

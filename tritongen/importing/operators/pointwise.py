@@ -50,6 +50,9 @@ for _other, _name in _OTHER_NAMES.items():
         operator(_other)(_plain(_name))
 
 
+operator("log_sigmoid_forward")(lambda t, x: (t.apply("logsigmoid", x), None))
+
+
 @operator("add", "sub", "subtract")
 def _add(t: Building, x: Any, other: Any, alpha: Any = 1) -> Value:
     if t.packet.startswith("sub"):

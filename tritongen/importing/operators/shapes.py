@@ -151,7 +151,7 @@ def _is_chunk(chunk: Any, full: Any, number: int, count: int) -> bool:
     return bool(replaced(left, {one: made("mul", count, of_symbol(one)) for one in symbols_of(full)}) == 0)
 
 
-@operator("cat", "concat", "concatenate")
+@operator("cat")
 def _cat(t: Building, tensors: list[Value], dim: int = 0) -> Value:
     place = tensors[0].place(dim)
     lengths = [_formula(node, place) for node in t.node.args[0]]
@@ -163,15 +163,12 @@ def _cat(t: Building, tensors: list[Value], dim: int = 0) -> Value:
     free = all(map(symbol_of, formulas))  # Lengths of arguments, which may be the same.
     is_uniform = len({t.axes.length(one) for one in atoms}) == 1 and (free or len(formulas) == 1)
     if len(atoms) == 1 or is_uniform:
-        return _side_by_side(t, tensors, place, True)
+        return _side_by_side(t, tensors, place)
     return _one_behind_the_other(t, tensors, place)
 
 
-operator("stack")(lambda t, tensors, dim=0: _side_by_side(t, tensors, dim % (tensors[0].rank + 1), False))
-
-
-def _side_by_side(t: Building, tensors: list[Value], place: int, joined: bool) -> Value:
-    """Stacks tensors along a new axis; if `joined`, it is a group with their dimension at `place`."""
+def _side_by_side(t: Building, tensors: list[Value], place: int) -> Value:
+    """Stacks tensors along a new axis, which is a group with their dimension at `place`."""
     axis = t.fresh(len(tensors))
     t.axes.wish(axis, "P Q", 3)
     tensors, dims = t.broadcast(*tensors)
@@ -181,9 +178,7 @@ def _side_by_side(t: Building, tensors: list[Value], place: int, joined: bool) -
         for number in reversed(range(len(tensors) - 1)):
             condition = t.compared("eq", position, number)
             made = t.apply("where", condition, tensors[number], made)
-    inner = dims[place] if joined else ()
-    after = dims[place + 1 :] if joined else dims[place:]
-    return made.of(dims=(*dims[:place], axis + inner, *after))
+    return made.of(dims=(*dims[:place], axis + dims[place], *dims[place + 1 :]))
 
 
 def _one_behind_the_other(t: Building, tensors: list[Value], place: int) -> Value:
