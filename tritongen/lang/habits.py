@@ -13,7 +13,7 @@ _BY_NAME = "there is no need: values broadcast by the names of their axes"
 _ORDER = 'axes are matched by name: [outputs] states the order of a result, as in y = "auto[{N}, {M}]"'
 _SHAPE = "axes have names: a dimension that is a group of them is (H D) in [inputs] and [outputs]"
 _RANDOM = "there are no random numbers: make them an input"
-_SORTED = "write sort(x, {N}), and take the element at a position of it: take(s, size({N}) // 2, {N})"
+_SORTED = "write sort(x, {N}), and take the element at a position of it: take(s, (size({N}) - 1) // 2, {N})"
 _NUMBER = "write the number itself, which broadcasts: 0.0, 1.0"
 _SLICE = "write take({x}, index(P) + start, {N}), with P an axis of an input that is as long as the part"
 _SCATTER = "write scatter_sum(x, i, V), with V the axis of the result that i is a position along"
