@@ -311,12 +311,8 @@ def _sweep(folder: str) -> None:
         os.unlink(path)
 
 
-def _nothing(out: str) -> None:
-    pass
-
-
 @contextlib.contextmanager
-def locked(outs: Iterable[str], waits: Callable[[str], None] = _nothing) -> Iterator[bool]:
+def locked(outs: Iterable[str], waits: Callable[[str], None]) -> Iterator[bool]:
     """Lock these folders against other builds; yields False if the system cannot lock all of them.
 
     Missing folders are created, and removed again if nothing is written to them. `waits` is called with a folder that
