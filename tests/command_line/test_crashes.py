@@ -143,7 +143,7 @@ def test_a_folder_that_begins_as_temporaries_do(project: Project, name: str) -> 
 def test_a_build_that_waits_says_so(project: Project) -> None:
     """While another holds the folder, in whose place it may be."""
     project.spec("one")
-    with locked([str(project.out)]):
+    with locked([str(project.out)], lambda _: None):
         waiting = script(
             project,
             """
@@ -205,7 +205,7 @@ def test_a_refused_build_leaves_no_folder(project: Project) -> None:
 def test_a_folder_that_a_refused_build_removes_is_made_again(project: Project) -> None:
     """By a build that has waited for that one: it holds the new folder, and not the old one."""
     project.spec("one")
-    with locked([str(project.out)]) as alone:
+    with locked([str(project.out)], lambda _: None) as alone:
         assert alone
         waiting = script(
             project,
