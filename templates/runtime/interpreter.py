@@ -44,6 +44,7 @@ def mend() -> None:
 
 
 def mend_dots() -> None:
-    """Make the interpreter multiply bfloat16 matrices as GPUs do."""
-    if InterpreterBuilder.create_dot is _create_dot:
+    """Make the interpreter multiply bfloat16 matrices as GPUs do, once for all packages in a process."""
+    if not hasattr(InterpreterBuilder, "multiplies_bfloat16"):
+        InterpreterBuilder.multiplies_bfloat16 = True
         InterpreterBuilder.create_dot = _create_dot_of_floats

@@ -8,11 +8,12 @@ from .harness import Harness, results
 
 
 def nudged(tensor: Any, random: torch.Generator) -> Any:
-    """Floats with noise as large as their rounding, in float32 or float64, on the CPU."""
+    """Floats with noise of some times their rounding, as of a few operations, in float32 or float64, on the CPU."""
     if tensor is None or not tensor.is_floating_point():
         return tensor if tensor is None else tensor.cpu()
     noise = torch.randn(tensor.shape, generator=random, dtype=torch.float64)
-    near = tensor.cpu().double() * (1 + torch.finfo(tensor.dtype).eps * noise)
+    eps = torch.finfo(tensor.dtype).eps
+    near = tensor.cpu().double() * (1 + 4 * eps * noise)
     return near if tensor.dtype == torch.float64 else near.float()
 
 

@@ -776,3 +776,31 @@ wrt = ["b"]
     )
     lengths = {"N": 5, "M": 16, "X": 1}
     written.compare(lengths, written.drawn(lengths))
+
+
+def test_a_result_of_an_earlier_stream_whose_largest_position_is_read(tmp_path: Path) -> None:
+    """Nothing flows back through the position, only from the caller."""
+    written = Written(
+        """[inputs]
+w = "float[D=2, H]"
+q = "float[E, H]"
+cols = "float[E, B]"
+t = "float[D=2]"
+x = "float[K, M]"
+k = "float[N, K]"
+v = "float[N, X]"
+[compute]
+o = "sum(softmax(sum(x * k, K) * 0.3, N) * v, N)"
+o1 = "sum(softmax(sum(w * q, H) * 0.3, E) * cols, E)"
+y = "where(index(D) == argmin(o1, D), t, 0.25)"
+[outputs]
+o = "auto[M, X]"
+o1 = "auto[D, B]"
+y = "auto[D, B]"
+[grad]
+wrt = ["x", "w"]
+""",
+        tmp_path,
+    )
+    lengths = {"N": 4, "M": 4, "K": 17, "X": 3, "D": 2, "E": 5, "H": 4, "B": 16}
+    written.compare(lengths, written.drawn(lengths))

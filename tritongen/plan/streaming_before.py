@@ -110,11 +110,12 @@ class _Streams:
         separate = [name for name in outgoing.seeds if name not in own]
         before = tuple(dict.fromkeys((*stored, *separate)))
         results = {**{result.output.name: result for result in op.results}, **stored}
-        followed = {*separate, *_smooth(found.op, stored)}
+        smooth = _smooth(found.op, stored)
+        followed = {*separate, *smooth}
         going_on = (name for name in before if name in followed and _smooth_by(op, name, wrt))
         rest = replace(op, results=tuple(results[name] for name in going_on))
         here, further = _smooth(found.op, wrt), _smooth(rest, wrt)
-        between = {one.output.name: one.dtype for one in rest.results if one.output.name in stored}
+        between = {one.output.name: one.dtype for one in rest.results if one.output.name in smooth}
         between |= {name: Dtype("float", (name,)) for name in here if name in further}
         asked = tuple(dict.fromkeys((*between, *here)))
         others = {**outgoing.others, **{name: outgoing.seeds[name] for name in separate}}
