@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial, reduce
 
 from ..lang.expressions import Expressions
-from ..lang.formulas import by_params, inputs_in_order, python
+from ..lang.formulas import by_params, inputs_in_order, python, wanted_of
 from ..lang.functions import FUNCTIONS
 from ..lang.integers import IntegerBounds
 from ..lang.ir import Op, Result
+from ..lang.names import shown
 from ..lang.reductions import REDUCTIONS
 from ..lang.syntax import Text
 from ..lang.trees import parenthesized, parse, substitute, walk
@@ -40,13 +41,14 @@ from .torch_calls import (
     replaced,
     zero,
 )
-from .torch_lengths import length_lines
 
 # A recurrence of the first of two tensors, with the second as decay, along the last dimension, which has a length.
 PAIRED = (
     "functools.reduce(lambda h, n: (h[0] + h[1] * torch.nn.functional.pad(h[0], (n, -n)),"
     " h[1] * torch.nn.functional.pad(h[1], (n, -n))), [2**n for n in range(max({1} - 1, 0).bit_length())], {0})[0]"
 )
+# Functions that the method of their name prints.
+_SPECIAL = frozenset("index size take cast argsort argtopk recurrence scatter_sum sort topk".split())
 
 
 @dataclass
@@ -57,9 +59,6 @@ class Printer:
     op: Op
     terms: dict[str, Term] = field(default_factory=dict)
     sized: set[str] = field(default_factory=set)
-
-    def __post_init__(self) -> None:
-        self.parsed_lines = {one.name: Text(one.expression).parse() for one in self.spec.compute}
 
     def lines(self) -> tuple[str, ...]:
         before: list[str] = []
@@ -76,7 +75,7 @@ class Printer:
             self.terms[param.name] = Term(ast.Name(param.name), (), False, kind)
         math, read = list[str](), set[str]()
         for statement in self.spec.compute:
-            term = self.visit(self.parsed_lines[statement.name])
+            term = self.visit(Text(statement.expression).parse())
             math.append(f"{statement.name} = {ast.unparse(term.tree)}")
             read |= {one.id for one in walk(term.tree) if isinstance(one, ast.Name)}
             self.terms[statement.name] = replace(term, tree=ast.Name(statement.name))
@@ -84,9 +83,26 @@ class Printer:
         last = math[-1].partition(" = ")
         if results == last[0]:
             math, results = math[:-1], last[2]
-        dims = {name: term.axes for name, term in self.terms.items()}
-        sized = {axis for axis in self.sized if axis == BATCH or axis in read}  # Not each comparison was needed.
-        return (*before, *length_lines(self.op, dims, sized), *math, f"return {results}")
+        self.sized = {axis for axis in self.sized if axis == BATCH or axis in read}  # Not each comparison was needed.
+        return (*before, *self.lengths(), *math, f"return {results}")
+
+    def lengths(self) -> Iterator[str]:
+        """The lines of the lengths that the math reads, those that are computed after all others."""
+        had = {axis for tensor in self.op.inputs for axis in tensor.type.axes}
+        computed = wanted_of(
+            self.sized, (formula for formula in self.op.formulas if formula.axis in self.op.computed - had)
+        )
+        read, fixed = {*self.sized}.union(*(formula.reads for formula in computed)), dict(self.op.sizes)
+        yield from (f"{axis} = {fixed[axis]}" for axis in sorted(read & fixed.keys(), key=shown))
+        for axis in sorted(read - fixed.keys() - {formula.axis for formula in computed}, key=shown):
+            name = next(tensor.name for tensor in self.op.inputs if axis in tensor.type.axes)
+            axes = self.terms[name].axes
+            position = axes.index(axis) - len(axes)
+            if axis == BATCH:
+                yield f"batch = {name}.shape" + (f"[:{position + 1}]" if len(axes) > 1 else "")
+            else:
+                yield f"{axis} = {name}.shape[{position}]"
+        yield from (f"{one.axis} = {ast.unparse(python(one.node))}" for one in computed)
 
     def ungrouped(self, tensor: Input) -> str:
         """The tensor with a dimension for each axis, split from the first on: places from the end remain valid."""
@@ -193,20 +209,9 @@ class Printer:
     # Functions
 
     def function(self, name: str, tree: ast.Call) -> Term:
-        special: dict[str, Callable[[ast.Call], Term]] = {
-            "index": self.index,
-            "size": self.size,
-            "take": self.take,
-            "cast": self.cast,
-            "argsort": self.argsort,
-            "argtopk": self.argtopk,
-            "recurrence": self.recurrence,
-            "scatter_sum": self.scatter_sum,
-            "sort": self.sort,
-            "topk": self.topk,
-        }
-        if name in special:
-            return special[name](tree)
+        if name in _SPECIAL:
+            found: Term = getattr(self, name)(tree)
+            return found
         if name in REDUCTIONS:
             return self.reduction(name, tree)
         row = FUNCTIONS[name]
