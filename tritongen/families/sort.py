@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from ..diagnostics.report import Mistake, Mistakes
+from ..emit.configs import SORTED
 from ..emit.module import Around, Module
 from ..lang.ir import Op, is_order
-from ..passes.structure import Program
+from ..passes.structure import Program, line_of
 from ..spec.types import Spec
 from ..testing.tests import FamilyTests
 from .family import Family, Step
@@ -23,7 +25,15 @@ class Sorts(Family[Program]):
     def take(self, op: Op) -> Program | None:
         sorts = scans_alone(op).values()
         over = {node.over for node in sorts}
-        return Program(op, tuple(over)) if len(over) == 1 and all(map(is_order, sorts)) else None
+        if len(over) != 1 or not all(map(is_order, sorts)):
+            return None
+        (axis,) = over
+        if (length := dict(op.sizes).get(axis, 0)) > SORTED:
+            line = line_of(op, op.value(next(iter(scans_alone(op)))))
+            says = f"{line} sorts rows of {length:,} elements, and registers hold up to {SORTED:,}"
+            hint = "sort in torch, and make the positions an input: take(x, i, N)"
+            raise Mistakes(Mistake("TG601", says, ("compute", line), hint=hint))
+        return Program(op, (axis,))
 
     def module(self, program: Program, before: Step | None, around: Around, autotune: bool) -> Module:
         return RowsModule(program, False, around, RowBuilder).module()
