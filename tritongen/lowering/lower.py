@@ -10,11 +10,11 @@ import ast
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..lang.exact import EXACT
 from ..lang.functions import FUNCTIONS, Function
-from ..lang.integers import integers_of
+from ..lang.integers import Integers, integers_of
 from ..lang.ir import (
     INT64,
     Call,
@@ -45,11 +45,8 @@ from ..passes.exponentials import resolve
 from ..passes.scalars import host_scalars
 from ..spec.types import FLOATS, Input
 from .choices import Choices
-from .guards import guard_of
+from .guards import Guard, guard_of
 from .scalar_types import ScalarTypes, compares
-
-if TYPE_CHECKING:
-    from .tile import Tile
 
 LONGEST = 100  # characters of a comment
 
@@ -132,21 +129,30 @@ def counts(nodes: Iterable[Node]) -> bool:
 
 @dataclass
 class Lowering:
-    """Lowers nodes to expressions of one kernel, whose `tile` has positions, lengths and loads.
+    """Lowers nodes to expressions of one kernel.
 
-    Lines that an expression needs before it, such as an argument that a function uses twice, collect in `pending`, and
-    run where `path` is taken.
+    Each kernel provides `index` for the position along an axis, `size` for the length of axes, `load` for an element of
+    an input, `guarded` for one that a condition keeps within bounds (None if it does not, or the kernel loads all
+    alike), and `dtype_of` for its dtype. Lines that an expression needs before it, such as an argument that a function
+    uses twice, collect in `pending`, and run where `path` is taken.
     """
 
-    tile: Tile
+    op: Op
+    compute: Compute
+    index: Callable[[str], Expr]
+    size: Callable[[tuple[str, ...]], Expr]
+    load: Callable[[Load, Lowering], Expr]
     choices: Choices
     reduce: Callable[[Any, Lowering], Expr] | None = None  # of reductions, and of sorts
+    dtype_of: Callable[[str], str] = "{}_ptr.dtype.element_ty".format
+    guarded: Callable[[Guard, Lowering], Expr | None] | None = None
     pending: list[Line] = field(default_factory=list)
     target: str = ""
     path: Path = ()
+    integers: Integers = field(init=False)
+    scalar_types: ScalarTypes = field(init=False)
 
     def __post_init__(self) -> None:
-        self.op, self.compute, self.index = self.tile.op, self.tile.compute, self.tile.index
         self.integers = integers_of(self.op)
         self.scalar_types = ScalarTypes(self.op, self.compute.text, self.compute.is_double)
 
@@ -214,11 +220,11 @@ class Lowering:
             case Scalar(name=name) | Ref(name=name):
                 return V[name]
             case Load():
-                return self.load(node)
+                return self.load(node, self)
             case Index(axis=axis):
                 return self.index(axis)
             case Size(over=over):
-                return self.tile.size(over)
+                return self.size(over)
             case Reduce() | Scan() if self.reduce:
                 return self.reduce(node, self)
             case Cast(arg=arg):
@@ -230,9 +236,6 @@ class Lowering:
                 return V[scalar.name] if scalar else self.call(node)
             case _:
                 raise AssertionError(f"nothing lowers {type(node).__name__}")
-
-    def load(self, node: Load) -> Expr:
-        return self.tile.load(node, self)
 
     def choose(self, node: Choose, lowered: Callable[[Node], Expr]) -> Expr:
         """A choice, or only the side that the current path allows."""
@@ -270,8 +273,8 @@ class Lowering:
     def read_where(self, node: Call) -> Expr | None:
         """A `where` between an element and a constant as one masked load; None for any other."""
         before = [*self.pending]
-        guard = guard_of(self.op, node, self.expression)
-        read = self.tile.guarded(guard, self) if guard else None
+        guard = guard_of(self.op, node, self.expression) if self.guarded else None
+        read = self.guarded(guard, self) if self.guarded and guard else None
         self.pending = self.pending if read else before
         return read
 
@@ -325,7 +328,7 @@ class Lowering:
 
     def spelled(self, leaf: str) -> str:
         """The kernel's spelling of a dtype: that `leaf` names, or of the input `leaf`."""
-        return self.tile.dtype_of(leaf) if leaf in {tensor.name for tensor in self.op.inputs} else f"tl.{leaf}"
+        return self.dtype_of(leaf) if leaf in {tensor.name for tensor in self.op.inputs} else f"tl.{leaf}"
 
     def dtype_of_number(self, node: Node, kind: str) -> str:
         """The dtype of the tensor that a function takes in place of a plain scalar."""
@@ -339,7 +342,7 @@ class Lowering:
         kinds = {tensor.type.variable or tensor.name for tensor in inputs}
         if len(kinds) != 1 or len(inputs) != len(dtype.leaves):
             return []
-        return [expr(self.tile.dtype_of(inputs[0].name)).tree]
+        return [expr(self.dtype_of(inputs[0].name)).tree]
 
     def operand(self, node: Node) -> Expr:
         """An expression to be reduced or named: floats are in the compute dtype, if that may be float64."""

@@ -306,7 +306,8 @@ class Tile:
     def lowering(
         self, choices: Choices, reduce: Callable[[Any, Lowering], Expr] | None = None, kind: type[Lowering] = Lowering
     ) -> Lowering:
-        return kind(self, choices, reduce)
+        own = self.index, self.size, self.load, choices, reduce, self.dtype_of, self.guarded
+        return kind(self.op, self.compute, *own)
 
     def dtype_of(self, name: str) -> str:
         """How kernels spell the dtype of an input."""

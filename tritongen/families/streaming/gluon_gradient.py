@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from ...lang.ir import Call, Load, Node, Op, Ref, Value
+from ...lowering.lower import Lowering
 from ...nest.ir import Do, Let, Line, lines_of, needed_by, nested
 from ...nest.values import Expr, V, expr, runtime, tl
 from ...passes.masks.expressions import Number
@@ -109,11 +110,6 @@ class _Weights(OfRows):
                 return runtime.exp2_shifted(self.in_compute(x), self.below_of_columns(y))
         return super().call(node)
 
-    def load(self, node: Load) -> Expr:
-        if self.in_row_sum:
-            return runtime.in_float32(node.name)
-        return runtime.across_columns(node.name) if self.is_of_columns(node) else super().load(node)
-
     def is_of_columns(self, node: Node) -> bool:
         return self.rows not in node.axes and bool(self.others & set(node.axes))
 
@@ -209,6 +205,12 @@ class _GradientBuilder(GluonBuilder):
     def sum(self, total: StreamSum) -> None:
         with self.lowering.spreading(True):
             super().sum(total)
+
+    def loaded(self, node: Load, lowering: Lowering) -> Expr:
+        if self.in_row_sum:
+            return runtime.in_float32(node.name)
+        is_of_cols = self.streams(node.axes) and self.stream.rows not in node.axes
+        return runtime.across_columns(node.name) if is_of_cols else super().loaded(node, lowering)
 
     def total_of_rows(self, summed: Expr) -> Expr:
         return runtime.sum_of_rows(summed, V.by_row)

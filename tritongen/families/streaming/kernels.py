@@ -46,7 +46,6 @@ class Below(Lowering):
     largest: str = ""
     low: str = ""
     in_loop: bool = True
-    in_row_sum: bool = False
     scores: frozenset[str] = frozenset()
     dtype: Callable[[tuple[str, ...]], Term] = field(kw_only=True)
 
@@ -54,13 +53,6 @@ class Below(Lowering):
         if self.in_loop and isinstance(node, Ref) and node.name == self.largest:
             return V.shift
         return super().expression(node)
-
-    def load(self, node: Load) -> Expr:
-        return V[node.name].to(self.compute.text) if self.in_row_sum else super().load(node)
-
-    def read_where(self, node: Call) -> Expr | None:
-        """None: blocks are loaded as a unit."""
-        return None
 
     def call(self, node: Call) -> Expr:
         match node:
@@ -104,6 +96,7 @@ class Builder:
         self.sums: dict[str, StreamSum] = {one.name: one for one in self.stream.sums}
         self.lines = Sections()
         self.read: set[str] = set()
+        self.in_row_sum = False
         self.of_limits: set[str] = set()
         self.score = self.score_of()
         # The padding values past the end of the streamed axis that no line has set so far.
@@ -118,7 +111,11 @@ class Builder:
         places, stream = self.places, self.stream
         has_powers = any(is_below(node) for node in self.op.nodes)
         return lowering(
-            places,
+            self.op,
+            self.compute,
+            places.index,
+            places.size,
+            self.loaded,
             self.choices,
             largest=stream.largest,
             low=self.low,
@@ -136,6 +133,11 @@ class Builder:
         """The value that exponentials are taken of; "" where nothing is taken below the largest."""
         node = self.op.value(self.stream.largest).node if self.stream.largest else None
         return node.arg.name if isinstance(node, Reduce) and isinstance(node.arg, Ref) else ""
+
+    def loaded(self, node: Load, lowering: Lowering) -> Expr:
+        if self.in_row_sum:
+            return V[node.name].to(self.compute.text)
+        return self.places.load(node, lowering)
 
     def built(self, splits: bool) -> Kernel:
         """The kernel; with `splits`, one that may store partial sums of a split of the streamed axis."""
@@ -268,9 +270,9 @@ class Builder:
             if isinstance(node, Load):
                 self.row_tile(node)
         self.lowering.begin(value.name)
-        self.lowering.in_row_sum = True
+        self.in_row_sum = True
         summed = self.lowering.expression(value.node.arg)
-        self.lowering.in_row_sum = False
+        self.in_row_sum = False
         source = f"{value.name} = {value.source}" if value.source else ""
         lines = self.lines_for(value.node.axes)
         lines += self.lowering.pending
