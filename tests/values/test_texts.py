@@ -804,3 +804,29 @@ wrt = ["x", "w"]
     )
     lengths = {"N": 4, "M": 4, "K": 17, "X": 3, "D": 2, "E": 5, "H": 4, "B": 16}
     written.compare(lengths, written.drawn(lengths))
+
+
+def test_what_is_taken_of_a_choice_beside_an_attention_over_few_rows(tmp_path: Path) -> None:
+    """The mask of the rows is read by the result that is no mean."""
+    written = Written(
+        """[inputs]
+b = "float[M]"
+on = "bool[]"
+i = "int64[N=4]"
+q = "float[N=4, X=3]"
+k = "float[X=3, K=3]"
+v = "float[F, K=3]"
+[compute]
+h = "take(where(on, b, 0.0) * 2 + 1, i, M)"
+s = "where(index(K) <= index(N), sum(q * k, X) * 0.3, -inf)"
+o = "sum(softmax(s, K) * v, K)"
+[outputs]
+h = "auto[N]"
+o = "auto[N, F]"
+[grad]
+wrt = ["q", "k", "v"]
+""",
+        tmp_path,
+    )
+    lengths = {"M": 3, "N": 4, "X": 3, "K": 3, "F": 5}
+    written.compare(lengths, written.drawn(lengths))
