@@ -830,3 +830,28 @@ wrt = ["q", "k", "v"]
     )
     lengths = {"M": 3, "N": 4, "X": 3, "K": 3, "F": 5}
     written.compare(lengths, written.drawn(lengths))
+
+
+def test_a_group_of_a_result_that_is_saved_unrounded_beside_another_attention(tmp_path: Path) -> None:
+    """The copy for the backward has a dimension for each axis of the group."""
+    written = Written(
+        """[inputs]
+a = "float[M, N]"
+b = "float[N, X=2, K]"
+t = "float[M, X=2]"
+q = "float[F, E=2]"
+k = "float[D, E=2]"
+v = "float[X=2, D]"
+[compute]
+o = "sum(sum(a * b, N) * softmax(t, X), X)"
+s = "sum(softmax(sum(q * k, E) * 0.3, D) * v, D)"
+[outputs]
+o = "auto[(K M)]"
+s = "auto[F, X]"
+[grad]
+wrt = ["a", "b", "t", "q", "k", "v"]
+""",
+        tmp_path,
+    )
+    lengths = {"M": 16, "N": 16, "K": 5, "F": 33, "D": 17}
+    written.compare(lengths, written.drawn(lengths))

@@ -247,9 +247,10 @@ class _Planner:
         axes, matrix = self.op.value(name).node.axes, self.means[name].matrix
         dtypes = TensorType(COMPUTED, ()) if matrix is None else self.type_of(matrix)
         shape = plain_shape((*self.rows, *(axis for axis in axes if axis not in self.rows)))
-        own_type = replace(dtypes, shape=self.outgoing.shapes_of.get(name, shape))
         result = next((result for result in self.op.results if result.output.name == name), None)
-        tensor = Input(self.fresh("mean") if name in self.outgoing.results else name, own_type)
+        is_copy = name in self.outgoing.results
+        own_type = replace(dtypes, shape=shape if is_copy else self.outgoing.shapes_of.get(name, shape))
+        tensor = Input(self.fresh("mean") if is_copy else name, own_type)
         if result is not None and matrix is not None and self.has_same_dtype(result, matrix):
             tensor = like(self.op, result, name)
         # As for any input, its gradient has the same shape.
