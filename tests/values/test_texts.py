@@ -855,3 +855,37 @@ wrt = ["a", "b", "t", "q", "k", "v"]
     )
     lengths = {"M": 16, "N": 16, "K": 5, "F": 33, "D": 17}
     written.compare(lengths, written.drawn(lengths))
+
+
+def test_batches_of_a_stream_that_do_not_fold(tmp_path: Path) -> None:
+    """Copies of tensors that lack axes between others do not fold either, so that kernels have a dimension for each."""
+    written = Written(
+        """[inputs]
+w = "float[M, K, N]"
+x = "int64[X]"
+x1 = "float[(D F=2), E]"
+dh = "float[D, B, M, X, H=1]"
+splits = "float[P=2, E, K, M]"
+w1 = "float[D, P=2, X]"
+h_mean = "float[M, F=2, P=2, K, X, D]"
+[compute]
+h = "where((x >= 0) & (x < size(N)), take(w, x, N), 0.5)"
+o = "where(h > 0, x1, 0.5)"
+at = "index(E) - index(H)"
+z = "sum(where((at >= 0) & (at < size(E)), take(o, at, E), 0.0) * dh, H)"
+y = "relu(z)"
+s = "where(y > 0, 1 / y, 0.0)"
+y1 = "sum(s * splits, E)"
+y2 = "w1 + h_mean"
+o1 = "y2 / (1 + square(y1))"
+[outputs]
+h = "auto[X, K, M]"
+y2 = "auto[M, X, F, P, K, D]"
+o1 = "auto[F, D, X, K, P, M, B]"
+[grad]
+wrt = ["x1", "dh", "splits", "w1", "h_mean"]
+""",
+        tmp_path,
+    )
+    lengths = {"M": 16, "N": 2, "K": 1, "X": 4, "D": 5, "E": 4, "B": 1}
+    written.compare(lengths, written.drawn(lengths), finite=True)

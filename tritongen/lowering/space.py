@@ -129,7 +129,7 @@ def map_space(op: Op, window: tuple[str, ...] = ()) -> Space:
     # Adjacent elements along two folded axes may be strided in other tensors, as in a pixel shuffle.
     interleaved = len(_line_of(op, axes)) > 1 and any(tensor.type.axes[-1:] != axes[-1:] for tensor in op.inputs)
     if not (pinned or ragged or window or interleaved):
-        rank = _slots(op, axes, FREE_ROWS + 1)
+        rank = free_dims(op, axes, FREE_ROWS + 1)
         dims = tuple(Dim(axes, f"i{n}", f"size_{n}", str(n), False) for n in range(rank - 1))
         return Space(dims, (Dim(axes, "cols", "n_cols", str(rank - 1), False),), split=False)
     return row_space(op, _line_of(op, axes), window, reduces=False)
@@ -176,7 +176,7 @@ def _visited(op: Op) -> tuple[str, ...]:
     return tuple(dict.fromkeys([*leading, *axes]))
 
 
-def _slots(op: Op, free: tuple[str, ...], most: int) -> int:
+def free_dims(op: Op, free: tuple[str, ...], most: int) -> int:
     """The number of dimensions that a kernel takes after folding: enough for tensors that are contiguous.
 
     These fold if all tensors have the free axes adjacent and in the kernel's order; an axis that some tensor lacks, or
@@ -196,7 +196,7 @@ def _dims(
     op: Op, axes: tuple[str, ...], pinned: set[str], sizes: dict[str, str], most: int, prefix: str
 ) -> tuple[Dim, ...]:
     free = tuple(axis for axis in axes if axis not in pinned)
-    return folded_dims(axes, pinned, sizes, _slots(op, free, most), prefix)
+    return folded_dims(axes, pinned, sizes, free_dims(op, free, most), prefix)
 
 
 def folded_dims(

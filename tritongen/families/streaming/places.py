@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from ...lang.ir import Load, Op
-from ...lowering.space import FREE_ROWS, Dim, Space, folded_dims, index_of, pinned_axes
+from ...lowering.space import FREE_ROWS, Dim, Space, folded_dims, free_dims, index_of, pinned_axes
 from ...lowering.tile import Tensor, Tile, decoded, indices, nothing_of, widen_float8
 from ...nest.access import Access, Address, if_given
 from ...nest.ir import Branch, Let, Line
@@ -18,8 +18,8 @@ from ..stream import Stream, multiplied_as, of_bytes
 def space_of(op: Op, stream: Stream) -> Space:
     """The space with the batch dimensions as rows, and the dimensions of tile, block and widths as columns."""
     pinned = pinned_axes(op)
-    free = [axis for axis in stream.batch if axis not in pinned]
-    count = min(FREE_ROWS, len(free) + (BATCH in free))
+    free = tuple(axis for axis in stream.batch if axis not in pinned)
+    count = min(free_dims(op, free, FREE_ROWS), len(free) + (BATCH in free))
     dims = folded_dims(stream.batch, pinned, {axis: str(size) for axis, size in op.sizes}, count)
     if len(dims) == 1:
         dims = (replace(dims[0], index="head", size="n_heads"),)
