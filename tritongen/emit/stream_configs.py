@@ -23,12 +23,9 @@ class Streaming:
     light: bool = False
 
 
-_FIELDS = ("block_m", "block_n", "warps", "stages")
-
-
-def _streamed(width: int, *tile: int) -> Config:
-    """The candidate for matrices up to a width: rows of a tile, length of a block, warps and stages."""
-    return Config(width=width, **dict(zip(_FIELDS, tile, strict=True)))
+def _streamed(width: int, block_m: int, block_n: int, warps: int, stages: int) -> Config:
+    """The candidate for matrices up to a width: rows of a tile, and length of a block."""
+    return Config(warps, block_m, block_n, stages=stages, width=width)
 
 
 # Measured: see docs/design/attention.md. For the forward, and for gradients along the rows and the streamed axis.
@@ -96,6 +93,10 @@ TIMED_WIDE = (
     _streamed(0, 16, 32, 4, 2),
     _streamed(0, 16, 16, 4, 2),
 )
+
+
+# What `[schedule]` may list of them.
+_FIELDS = ("block_m", "block_n", "warps", "stages")
 
 
 def tiles_of(streaming: Streaming) -> tuple[tuple[Config, ...], tuple[Config, ...], tuple[Config, ...]]:

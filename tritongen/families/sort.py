@@ -23,13 +23,13 @@ class Sorts(Family[Program]):
     title = "a sort"
 
     def take(self, op: Op) -> Program | None:
-        sorts = scans_alone(op).values()
-        over = {node.over for node in sorts}
-        if len(over) != 1 or not all(map(is_order, sorts)):
+        sorts = scans_alone(op)
+        over = {node.over for node in sorts.values()}
+        if len(over) != 1 or not all(map(is_order, sorts.values())):
             return None
         (axis,) = over
         if (length := dict(op.sizes).get(axis, 0)) > SORTED:
-            line = line_of(op, op.value(next(iter(scans_alone(op)))))
+            line = line_of(op, op.value(next(iter(sorts))))
             says = f"{line} sorts rows of {length:,} elements, and registers hold up to {SORTED:,}"
             hint = "sort in torch, and make the positions an input: take(x, i, N)"
             raise Mistakes(Mistake("TG601", says, ("compute", line), hint=hint))
